@@ -1,0 +1,21 @@
+"""A forward pass as data: the vocabulary of ops, the graph, its numpy meaning, and the planner of devices."""
+
+from golem_core.graph.graph import Columns, Graph
+from golem_core.graph.reference import Reference, Run
+from golem_core.graph.value import ALL, SCORED, GraphError, KVRing, Node, Op, Value, op, result
+
+__all__ = [
+    "ALL",
+    "SCORED",
+    "Columns",
+    "Graph",
+    "GraphError",
+    "KVRing",
+    "Node",
+    "Op",
+    "Reference",
+    "Run",
+    "Value",
+    "op",
+    "result",
+]

@@ -1,0 +1,87 @@
+"""A forward pass as data: nodes in order, outputs by name, and the column facts that a pass is run with.
+
+A family builds a `Graph` once per kind of pass; nothing here knows a device or a family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golem_core.files.weights import Weight
+from golem_core.graph import ops
+from golem_core.graph.value import GraphError, KVRing, Node, Value
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The column facts of one pass: int64 arrays of shape (n,).
+
+    Columns of one slot carry ascending, contiguous positions.  `scored` lists the columns, by index,
+    whose rows the outputs of row set "scored" have, in that order.
+    """
+
+    token: np.ndarray
+    position: np.ndarray
+    slot: np.ndarray
+    scored: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("token", "position", "slot", "scored"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
+        if not len(self.token) == len(self.position) == len(self.slot):
+            raise GraphError("token, position and slot of a pass differ in length")
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+
+class Graph:
+    """Nodes in the order in which they were asked for, so every input stands before its readers.
+
+    Every op of the vocabulary is a method; an op of a plugin's own is called with the graph first.
+    """
+
+    add = ops.add
+    attend = ops.attend
+    combine = ops.combine
+    embed = ops.embed
+    expert_linear = ops.expert_linear
+    gelu = ops.gelu
+    linear = ops.linear
+    lookup = ops.lookup
+    mul = ops.mul
+    rms_norm = ops.rms_norm
+    rope = ops.rope
+    route = ops.route
+    scale = ops.scale
+    silu = ops.silu
+    slice = ops.slice
+    softcap = ops.softcap
+    store = ops.store
+    take = ops.take
+    view = ops.view
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.outputs: dict[str, Value] = {}
+
+    @property
+    def rings(self) -> list[KVRing]:
+        """The states that the graph feeds, in the order of their first `store`."""
+        found = [v.ring for node in self.nodes for v in node.results if v.ring is not None]
+        return list(dict.fromkeys(found))
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Every weight that a node reads, once, in the order of first use."""
+        return list(dict.fromkeys(w for node in self.nodes for w in node.weights))
+
+    def output(self, name: str, value: Value) -> None:
+        """Makes `value` a result of the pass: a float32 array (rows, *shape) under `name`."""
+        if value.ring is not None:
+            raise GraphError(f"output {name!r}: a state cannot be an output")
+        if name in self.outputs:
+            raise GraphError(f"output {name!r} is there already")
+        self.outputs[name] = value

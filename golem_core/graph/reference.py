@@ -1,0 +1,84 @@
+"""Runs a graph by the numpy meanings of its ops: slow, no fusion, every value for every row.
+
+What a device computes is compared with this.  Takes the same column facts as a device's pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from golem_core.errors import Unsupported
+from golem_core.files.weights import Weight
+from golem_core.graph.graph import Columns, Graph
+from golem_core.graph.value import ALL, KVRing, Value
+
+
+class Run:
+    """What a meaning sees: the column facts of its rows (int64 arrays), and the states."""
+
+    def __init__(self, columns: Columns, states: dict[KVRing, tuple[np.ndarray, np.ndarray]], rows: str):
+        pick = np.arange(len(columns)) if rows == ALL else columns.scored
+        self.columns, self.states = columns, states
+        self.token, self.position, self.slot = columns.token[pick], columns.position[pick], columns.slot[pick]
+
+
+class Reference:
+    """Executes `graph` for `slots` conversations of `context` positions each.
+
+    `round_input(weight, x)`, if given, is applied to the activations (float32, last axis the weight's
+    width) on their way into every product with `weight`, so that a device whose products round
+    them can be compared tightly.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        slots: int = 1,
+        context: int = 256,
+        round_input: Callable[[Weight, np.ndarray], np.ndarray] | None = None,
+    ):
+        if missing := sorted({node.op.name for node in graph.nodes if node.op.meaning is None}):
+            raise Unsupported(f"no meaning in numpy is known for the ops {', '.join(missing)}")
+        self.graph, self.round_input = graph, round_input
+        self.dense: dict[Weight, np.ndarray] = {}
+        self.states = {
+            ring: (
+                np.zeros((slots, context, ring.heads, ring.dim), np.float32),
+                np.zeros((slots, context, ring.heads, ring.dim), np.float32),
+            )
+            for ring in graph.rings
+        }
+
+    def run(self, columns: Columns, inspect: Iterable[Value] = ()) -> dict[str, np.ndarray]:
+        """Output name -> float32 (rows, *shape).  `inspect` keeps other values too, as "#0", "#1", ..."""
+        known: dict[Value, Any] = {}
+        for node in self.graph.nodes:
+            run = Run(columns, self.states, node.values[0].rows if node.values else ALL)
+            args = {name: self.given(known, x) for name, x in node.args.items()}
+            if self.round_input and node.op.name in ("linear", "expert_linear"):
+                args["x"] = self.round_product(node.args["weight"], args["x"])
+            made = node.op.meaning(run, *args.values())  # type: ignore[misc]
+            for value, array in zip(node.results, made if isinstance(made, tuple) else (made,), strict=True):
+                if value.ring is None and array.shape[1:] != value.shape:
+                    raise AssertionError(f"{node}: the rule says {value.shape}, the meaning gives {array.shape[1:]}")
+                known[value] = array
+        wanted = self.graph.outputs | {f"#{i}": v for i, v in enumerate(inspect)}
+        return {name: known[v] for name, v in wanted.items()}
+
+    def round_product(self, weight: Weight, x: np.ndarray) -> np.ndarray:
+        assert self.round_input is not None
+        flat = x.reshape(-1, weight.width)
+        return self.round_input(weight, flat).reshape(x.shape)
+
+    def given(self, known: dict[Value, Any], x: Any) -> Any:
+        if isinstance(x, Value):
+            return known[x]
+        if isinstance(x, Weight):
+            if x not in self.dense:
+                self.dense[x] = x.dequantize()
+            return self.dense[x]
+        return x

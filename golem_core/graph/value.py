@@ -1,0 +1,197 @@
+"""What graphs are made of: symbolic values, the nodes that result in them, and ops, the typed functions between.
+
+A value is shaped (rows, *shape): how many rows a pass carries is known at run time only, so one graph
+serves a single token, a prompt chunk and a batch of several conversations.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from golem_core.files.weights import Weight
+
+if TYPE_CHECKING:
+    from golem_core.graph.graph import Graph
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Shape = tuple[int, ...]
+
+ALL = "all"
+"""The row set of every column of a pass."""
+SCORED = "scored"
+"""The row set of the columns whose results the caller asked for (`Columns.scored`)."""
+
+
+class GraphError(ValueError):
+    """A graph that cannot mean anything: shapes, rows or arguments of an op disagree."""
+
+
+@dataclass(frozen=True, eq=False)
+class KVRing:
+    """Keys and values of past columns, one share per slot: (heads, dim) each per position.
+
+    `window` is how many positions back (the own one included) anything that reads the ring looks;
+    None means all of them.  A device stores position p of a slot at p modulo the ring's length.
+    """
+
+    heads: int
+    dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One application of an op: its arguments by name and the values that it results in."""
+
+    op: Op[Any, Any]
+    args: dict[str, Any]
+    results: list[Value] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[Value]:
+        """The arguments that are values, in the order of the op's signature."""
+        return [x for x in self.args.values() if isinstance(x, Value)]
+
+    @property
+    def weights(self) -> list[Weight]:
+        return [x for x in self.args.values() if isinstance(x, Weight)]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.args[name]
+
+    def __repr__(self) -> str:
+        return f"{self.op.name}({', '.join(f'{k}={describe(v)}' for k, v in self.args.items())})"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A result of a node.  `shape` is that of one row; `rows` names the row set.
+
+    `ring` is set for the state that `store` results in.
+    """
+
+    graph: Graph = field(repr=False)
+    node: Node = field(repr=False)
+    shape: Shape
+    rows: str = ALL
+    ring: KVRing | None = None
+
+    @property
+    def size(self) -> int:
+        """Elements of one row."""
+        return prod(self.shape)
+
+    def heads(self, count: int) -> Value:
+        """The same row seen as (count, size / count)."""
+        return self.graph.view(self, (count, self.size // count))
+
+    def __add__(self, other: Value | Weight) -> Value:
+        return self.graph.add(self, other)
+
+    def __mul__(self, other: Value | Weight) -> Value:
+        return self.graph.mul(self, other)
+
+    def __repr__(self) -> str:
+        return f"{self.node.op.name}{list(self.shape)}"
+
+
+def describe(x: Any) -> str:
+    """A value, weight or attribute as an error message names it."""
+    if isinstance(x, Weight):
+        return f"{x.name} {list(x.shape)}"
+    return repr(x)
+
+
+class Op(Generic[P, R]):
+    """A typed function of the vocabulary: its signature is inputs and attributes, its body the shape rule.
+
+    `across` names the inputs of which every row counts for every row of the result; all others are
+    read row by row.  `facts` names the column facts that it reads.  `meaning` is what it computes, in
+    numpy: called with the run, then the arguments as arrays with a leading axis of rows.
+    """
+
+    def __init__(
+        self, rule: Callable[Concatenate[Graph, P], R], facts: tuple[str, ...], across: tuple[str, ...], name: str
+    ):
+        self.rule, self.facts, self.across, self.name = rule, facts, across, name
+        self.signature = inspect.signature(rule)
+        self.meaning: Callable[..., Any] | None = None
+        self.__doc__ = rule.__doc__
+
+    def __get__(self, graph: Graph | None, owner: type) -> Callable[P, R]:
+        if graph is None:
+            return self  # type: ignore[return-value]
+
+        def apply(*args: P.args, **kwargs: P.kwargs) -> R:
+            return self(graph, *args, **kwargs)
+
+        apply.__doc__ = self.__doc__
+        return apply
+
+    def __call__(self, graph: Graph, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Adds a node to `graph`; raises `GraphError` that names the op and the offending arguments."""
+        try:
+            bound = self.signature.bind(graph, *args, **kwargs)
+        except TypeError as e:
+            raise GraphError(f"{self.name}: {e}") from None
+        bound.apply_defaults()
+        named = dict(list(bound.arguments.items())[1:])
+        if strangers := [v for v in named.values() if isinstance(v, Value) and v.graph is not graph]:
+            raise GraphError(f"{self.name}: {strangers[0]} belongs to another graph")
+        try:
+            made = self.rule(graph, *args, **kwargs)
+        except GraphError as e:
+            raise GraphError(f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {e}") from None
+        node = Node(self, named)
+        rows = row_set(self.name, node.values)
+        specs: Sequence[Any] = made if isinstance(made, list) else [made]
+        for spec in specs:
+            node.results.append(spec.value(graph, node, rows))
+        graph.nodes.append(node)
+        return tuple(node.results) if isinstance(made, list) else node.results[0]  # type: ignore[return-value]
+
+    def define(self, meaning: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: registers the numpy meaning that stands beside the op."""
+        self.meaning = meaning
+        return meaning
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a shape rule returns for each result: the shape of a row, and the row set or state if not the inputs'."""
+
+    shape: Shape
+    rows: str | None = None
+    ring: KVRing | None = None
+
+    def value(self, graph: Graph, node: Node, rows: str) -> Value:
+        return Value(graph, node, self.shape, self.rows or rows, self.ring)
+
+
+def result(shape: Shape, rows: str | None = None, ring: KVRing | None = None) -> Any:
+    """What a shape rule returns in place of a value; typed Any so that the rule can declare what callers get."""
+    return Result(shape, rows, ring)
+
+
+def row_set(name: str, values: list[Value]) -> str:
+    sets = {v.rows for v in values if v.ring is None}
+    if len(sets) > 1:
+        raise GraphError(f"{name}: inputs of different row sets, {', '.join(f'{v} of {v.rows!r}' for v in values)}")
+    return sets.pop() if sets else ALL
+
+
+def op(*, facts: tuple[str, ...] = (), across: tuple[str, ...] = ()):
+    """Decorator: makes an op of a shape rule; it gets the graph first, returns `result(...)` or a list of them."""
+
+    def wrap(rule: Callable[Concatenate[Graph, P], R]) -> Op[P, Any]:
+        return Op(rule, facts, across, rule.__name__)
+
+    return wrap
