@@ -1,0 +1,49 @@
+"""The core's own parts, registered through the hooks that every plugin uses: the CPU device, the sampler
+stages and the standard endpoints.  Each is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from golem_core.hookspecs import DeviceType, hookimpl
+
+if TYPE_CHECKING:
+    from golem_core.sampling import SamplerStage
+    from golem_core.server.app import Server
+
+
+def _probe_cpu() -> str:
+    import os
+    import platform
+
+    return f"{platform.machine()}, {os.cpu_count()} processors"
+
+
+def _open_cpu(options: Mapping[str, Any]) -> Any:
+    from golem_core.cpu.device import CpuDevice
+
+    return CpuDevice(threads=options.get("threads"))
+
+
+@hookimpl
+def golem_devices() -> Iterable[DeviceType]:
+    return [DeviceType("cpu", _probe_cpu, _open_cpu)]
+
+
+@hookimpl
+def golem_samplers() -> Iterable[SamplerStage]:
+    from golem_core import sampling
+
+    return sampling.STAGES
+
+
+@hookimpl
+def golem_endpoints(server: Server) -> Iterable[Any]:
+    from golem_core.server import health, models, openai_chat
+
+    handlers = [*health.handlers(server), *models.handlers(server)]
+    if server.chat is not None:
+        handlers += openai_chat.handlers(server)
+    return handlers

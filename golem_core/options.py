@@ -1,0 +1,116 @@
+"""Command-line options as records: one `Option` per flag, with its environment variable and its type.
+
+The core declares its own here and plugins return theirs from `golem_options`.  Values arrive as text from
+the command line or the environment; a type is a function from that text that raises ValueError saying what
+it expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CORE_OPTIONS", "Address", "Option", "address", "duration", "keys", "natural", "positive"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of `golem serve` (and of the other commands named in `commands`).
+
+    `name` is the long name without dashes ("cache-ttl"); it is accepted with one dash and with two, and is the
+    key under which the value is found in `server.options`.  `env` defaults to GOLEM_ and the name in capitals;
+    a flag on the command line beats it.  `type` turns text into the value and raises ValueError with what it
+    expected; `bool` makes a switch.  `example` is what stands for the value in the help text.
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    default: Any = None
+    env: str | None = None
+    example: str = "TEXT"
+    commands: tuple[str, ...] = ("serve",)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that stands in for the flag."""
+        return self.env or "GOLEM_" + self.name.upper().replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen: a host ("" means every interface) and a port (0 lets the system choose)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(text: str) -> Address:
+    """Read "HOST:PORT", ":PORT" or "[IPv6]:PORT"."""
+    found = re.fullmatch(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})", text)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError("expected HOST:PORT or :PORT, with a port of 0 to 65535")
+    return Address(found["six"] or found["host"] or "", int(found["port"]))
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1."""
+    return _whole(text, 1)
+
+
+def natural(text: str) -> int:
+    """Read a whole number of at least 0."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < least:
+        raise ValueError(f"expected a whole number of at least {least}")
+    return int(text)
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h)"
+
+
+def duration(text: str) -> float:
+    """Read a duration in Go's notation ("90s", "5m", "1h30m", "0") as seconds."""
+    if text.strip() in ("0", "+0"):
+        return 0.0
+    if not re.fullmatch(rf"\+?(?:{_PART})+", text.strip()):
+        raise ValueError('expected a duration such as "90s", "5m" or "1h30m"')
+    parts = re.findall(r"([0-9.]+)(ns|us|µs|μs|ms|s|m|h)", text)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def keys(text: str) -> tuple[str, ...]:
+    """Read a list of keys separated by commas; blanks around a key do not belong to it."""
+    found = tuple(key.strip() for key in text.split(",") if key.strip())
+    if not found:
+        raise ValueError("expected at least one key")
+    return found
+
+
+_BOTH = ("serve", "run")
+
+CORE_OPTIONS = (
+    Option("model", "The conversation model: a GGUF file or a directory.", example="FILE", commands=_BOTH),
+    Option(
+        "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"
+    ),
+    Option("context", "Positions held, divided among the conversations.", positive, 4096, example="N", commands=_BOTH),
+    Option("n", "Tokens an answer may have unless the request says.", positive, 1024, example="N", commands=_BOTH),
+    Option("parallel", "Conversations held at once.", positive, 1, example="N"),
+    Option(
+        "cache-ttl", "How long an idle conversation is remembered; 0 is for ever.", duration, 0.0, example="DURATION"
+    ),
+    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=_BOTH),
+    Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_BOTH),
+    Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
+    Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
+)

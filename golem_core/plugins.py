@@ -1,0 +1,297 @@
+"""What is installed: finding plugins, asking them, and remembering what failed.
+
+Plugins come from the entry-point group `golem`; the core's own parts are one more plugin.  A plugin that
+cannot be imported, or whose hook raises, is recorded with its reason and the rest run.  GOLEM_PLUGINS=a,b
+restricts loading to the plugins or distributions of those names.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from golem_core import builtin, hookspecs
+from golem_core.errors import GolemError, Unsupported
+from golem_core.options import CORE_OPTIONS, Option
+
+if TYPE_CHECKING:
+    import click
+
+    from golem_core.engine.roles import Architecture
+    from golem_core.hookspecs import DefaultModel, DeviceType
+    from golem_core.sampling import SamplerStage
+
+__all__ = [
+    "Plugin",
+    "Plugins",
+    "architecture",
+    "default_models",
+    "device",
+    "installed",
+    "manager",
+    "options",
+    "sampler_stages",
+    "version",
+]
+
+CORE = "golem-core"
+
+
+@dataclass
+class Plugin:
+    """One plugin: where it comes from, the hooks it implements, and what went wrong with it."""
+
+    name: str
+    distribution: str | None = None
+    version: str | None = None
+    hooks: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def origin(self) -> str:
+        """How to name it to a user: its distribution, or its own name."""
+        return self.distribution or self.name
+
+    def fail(self, reason: str) -> None:
+        if reason not in self.failures:
+            self.failures.append(reason)
+
+
+class Plugins:
+    """The plugins of one process.
+
+    `entry_points` stands in for what is installed, and `only` for GOLEM_PLUGINS (None: no restriction).
+    Raises GolemError when `only` names something that is not installed.
+    """
+
+    def __init__(
+        self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None, only: Sequence[str] | None = None
+    ):
+        self.manager = pluggy.PluginManager("golem")
+        self.manager.add_hookspecs(hookspecs)
+        self.found: list[Plugin] = []
+        self._add(Plugin(CORE, CORE, version()), lambda: builtin)
+        if entry_points is None:
+            entry_points = importlib.metadata.entry_points(group="golem")
+        points = sorted(entry_points, key=lambda point: (point.name, point.dist.name if point.dist else ""))
+        for point in _restricted(points, only):
+            distribution = point.dist
+            described = Plugin(
+                point.name, distribution.name if distribution else None, distribution.version if distribution else None
+            )
+            self._add(described, point.load)
+
+    def _add(self, plugin: Plugin, load: Callable[[], Any]) -> None:
+        self.found.append(plugin)
+        try:
+            loaded = load()
+            self.manager.register(loaded, plugin.name)
+        except Exception as error:  # a stranger's import may raise anything; it is reported by name
+            plugin.fail(_reason(error))
+            if self.manager.has_plugin(plugin.name):
+                self.manager.unregister(name=plugin.name)
+            return
+        callers = self.manager.get_hookcallers(loaded) or []
+        for caller in callers:
+            if caller.spec is None and not all(impl.optionalhook for impl in _of(caller, loaded)):
+                plugin.fail(f"implements {caller.name}, which is not a hook of golem")
+        plugin.hooks = sorted(caller.name for caller in callers if caller.spec is not None)
+        if not plugin.hooks and not plugin.failures:
+            plugin.fail("implements no hook; its functions need golem_core.hookimpl")
+
+    def described(self, name: str) -> Plugin:
+        """The record of the plugin of that name; one registered by hand gets a record when first asked for."""
+        for plugin in self.found:
+            if plugin.name == name:
+                return plugin
+        plugin = Plugin(name)
+        self.found.append(plugin)
+        return plugin
+
+    def ask(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[Plugin, Any]]:
+        """Call one hook of every plugin, in order, and return (plugin, record) pairs.
+
+        A hook that raises, or returns something that is not a list of `kind`, is recorded as that plugin's
+        failure and the others are asked all the same.
+        """
+        answers: list[tuple[Plugin, Any]] = []
+        for impl in getattr(self.manager.hook, hook).get_hookimpls():
+            plugin = self.described(impl.plugin_name)
+            try:
+                records = impl.function(*(arguments[name] for name in impl.argnames))
+                records = [] if records is None else list(records)
+                for record in records:
+                    if kind is not None and not isinstance(record, kind):
+                        raise TypeError(f"returned {record!r}, which is not a record of type {kind.__name__}")
+            except Exception as error:  # as above: a stranger's code, reported by name
+                if hook == "golem_endpoints" and isinstance(error, GolemError):
+                    raise  # the user asked for this part, and it cannot be had
+                plugin.fail(f"{hook}: {_reason(error)}")
+                continue
+            answers += [(plugin, record) for record in records]
+        return answers
+
+    def architectures(self) -> dict[str, list[tuple[Plugin, Architecture]]]:
+        """Who opens which architecture; more than one entry for a name is a conflict."""
+        from golem_core.engine.roles import Architecture
+
+        table: dict[str, list[tuple[Plugin, Architecture]]] = {}
+        for plugin, record in self.ask("golem_architectures", Architecture):
+            for name in record.names:
+                table.setdefault(name, []).append((plugin, record))
+        return table
+
+    def architecture(self, name: str) -> Architecture:
+        """The record that opens `name`.
+
+        Raises Unsupported, listing what is installed, when nobody does, and GolemError when two plugins do.
+        """
+        table = self.architectures()
+        if name in table:
+            return self._only_one("architecture", name, table[name])
+        known = ", ".join(f"{each} ({who[0][0].origin})" for each, who in sorted(table.items()))
+        message = f"no installed plugin opens the architecture {name!r}; installed: {known or 'none'}"
+        raise Unsupported(message + self._broken())
+
+    def device(self, name: str) -> DeviceType:
+        """The kind of device called `name`.  Raises Unsupported or GolemError as `architecture` does."""
+        from golem_core.hookspecs import DeviceType
+
+        table: dict[str, list[tuple[Plugin, DeviceType]]] = {}
+        for plugin, record in self.ask("golem_devices", DeviceType):
+            table.setdefault(record.name, []).append((plugin, record))
+        if name in table:
+            return self._only_one("device", name, table[name])
+        known = ", ".join(sorted(table))
+        raise Unsupported(f"no installed plugin drives the device {name!r}; installed: {known}" + self._broken())
+
+    def sampler_stages(self) -> list[SamplerStage]:
+        """Every stage of the sampler chain, by position."""
+        from golem_core.sampling import SamplerStage
+
+        return sorted(
+            (stage for _, stage in self.ask("golem_samplers", SamplerStage)), key=lambda stage: stage.position
+        )
+
+    def options(self) -> list[Option]:
+        """The core's options and the plugins'.  One that repeats a name is recorded as its plugin's failure."""
+        table = {option.name: (CORE, option) for option in CORE_OPTIONS}
+        for plugin, option in self.ask("golem_options", Option):
+            if option.name in table:
+                plugin.fail(f"golem_options: the option -{option.name} is already {table[option.name][0]}'s")
+            else:
+                table[option.name] = (plugin.origin, option)
+        return [option for _, option in table.values()]
+
+    def default_models(self) -> list[DefaultModel]:
+        """The models in packages that may be opened when none is named, the preferred ones first."""
+        from golem_core.hookspecs import DefaultModel
+
+        records = [record for _, record in self.ask("golem_default_models", DefaultModel)]
+        return sorted(records, key=lambda record: (-record.priority, record.name))
+
+    def endpoints(self, server: Any) -> list[Any]:
+        """The route handlers of every plugin for what this server has loaded.
+
+        A GolemError passes through: it says why a part that the user asked for cannot be had.
+        """
+        return [handler for _, handler in self.ask("golem_endpoints", server=server)]
+
+    def commands(self, cli: click.Group) -> None:
+        """Let every plugin add its commands to the command line."""
+        self.ask("golem_commands", cli=cli)
+
+    def _only_one(self, kind: str, name: str, claims: list[tuple[Plugin, Any]]) -> Any:
+        if len(claims) > 1:
+            owners = " and ".join(plugin.origin for plugin, _ in claims)
+            raise GolemError(
+                f"the {kind} {name!r} is claimed by {owners}; uninstall one, or choose with GOLEM_PLUGINS=NAME"
+            )
+        return claims[0][1]
+
+    def _broken(self) -> str:
+        failed = [f"{plugin.origin}: {reason}" for plugin in self.found for reason in plugin.failures]
+        return f". Failed plugins: {'; '.join(failed)}" if failed else ""
+
+
+def _restricted(
+    points: Sequence[importlib.metadata.EntryPoint], only: Sequence[str] | None
+) -> list[importlib.metadata.EntryPoint]:
+    """The entry points that `only` leaves: by plugin name or by distribution, compared as package names are."""
+    if only is None:
+        return list(points)
+    names = {
+        id(point): {_normal(point.name)} | ({_normal(point.dist.name)} if point.dist else set()) for point in points
+    }
+    for wanted in only:
+        if not any(_normal(wanted) in each for each in names.values()):
+            known = ", ".join(sorted({point.name for point in points}))
+            raise GolemError(f"GOLEM_PLUGINS names {wanted!r}, which is not installed; installed: {known or 'none'}")
+    chosen = {_normal(wanted) for wanted in only}
+    return [point for point in points if names[id(point)] & chosen]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _of(caller: pluggy.HookCaller, plugin: object) -> list[pluggy.HookImpl]:
+    return [impl for impl in caller.get_hookimpls() if impl.plugin is plugin]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+@cache
+def version() -> str:
+    """The installed version of golem-core."""
+    try:
+        return importlib.metadata.version(CORE)
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+@cache
+def installed() -> Plugins:
+    """The plugins of this process, found once, as GOLEM_PLUGINS allows (set but empty: none but the core)."""
+    setting = os.environ.get("GOLEM_PLUGINS")
+    only = None if setting is None else [name.strip() for name in setting.split(",") if name.strip()]
+    return Plugins(only=only)
+
+
+def manager() -> pluggy.PluginManager:
+    """The pluggy manager, where a test or an embedding program registers a plugin of its own."""
+    return installed().manager
+
+
+def architecture(name: str) -> Architecture:
+    """The record that opens the architecture `name`; Unsupported lists what is installed."""
+    return installed().architecture(name)
+
+
+def device(name: str) -> DeviceType:
+    """The kind of device called `name`; Unsupported lists what is installed."""
+    return installed().device(name)
+
+
+def sampler_stages() -> list[SamplerStage]:
+    """Every stage of the sampler chain, by position."""
+    return installed().sampler_stages()
+
+
+def options() -> list[Option]:
+    """The command-line options of the core and of every plugin."""
+    return installed().options()
+
+
+def default_models() -> list[DefaultModel]:
+    """The models in packages that may be opened when none is named, the preferred ones first."""
+    return installed().default_models()
