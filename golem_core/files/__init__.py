@@ -1,0 +1,24 @@
+"""From a file on disk to metadata and named, typed, memory-mapped weights."""
+
+from __future__ import annotations
+
+from .metadata import Metadata
+from .model import ModelFile, open_model
+from .quants import DECODERS, dequantize, dequantize_rows
+from .types import GGUF_TYPES, SAFETENSORS_TYPES, TYPES, TensorType
+from .weights import Weight, Weights
+
+__all__ = [
+    "DECODERS",
+    "GGUF_TYPES",
+    "SAFETENSORS_TYPES",
+    "TYPES",
+    "Metadata",
+    "ModelFile",
+    "TensorType",
+    "Weight",
+    "Weights",
+    "dequantize",
+    "dequantize_rows",
+    "open_model",
+]
