@@ -10,7 +10,7 @@ from golem_core.sampling.chain import Candidates, Sampler, SamplerChain, Sampler
 from golem_core.sampling.logprobs import LogProbs
 from golem_core.sampling.params import SamplingParams
 
-STANDARD_STAGES: tuple[SamplerStage, ...] = (
+STAGES: tuple[SamplerStage, ...] = (
     logit_bias.STAGE,
     penalties.STAGE,
     top_k.STAGE,
@@ -20,7 +20,7 @@ STANDARD_STAGES: tuple[SamplerStage, ...] = (
 )
 
 __all__ = [
-    "STANDARD_STAGES",
+    "STAGES",
     "Candidates",
     "LogProbs",
     "Sampler",

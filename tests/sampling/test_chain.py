@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling import (
-    STANDARD_STAGES,
+    STAGES,
     Candidates,
     LogProbs,
     SamplerChain,
@@ -34,7 +34,7 @@ logit = st.integers(-40, 40).map(lambda n: n / 4)
 rows = st.lists(logit, min_size=2, max_size=60)
 
 
-def chain_for(params, vocabulary, prompt=(), stages=STANDARD_STAGES):
+def chain_for(params, vocabulary, prompt=(), stages=STAGES):
     return SamplerChain.build(stages, params, SamplerContext(vocabulary, list(prompt)))
 
 
@@ -42,7 +42,7 @@ def survivors(params, logits, prompt=()):
     """What the stages leave of a row: {id: logit}."""
     candidates = Candidates(np.array(logits, np.float32))
     context = SamplerContext(len(logits), list(prompt))
-    for stage in STANDARD_STAGES:
+    for stage in STAGES:
         if sampler := stage.from_request(params, context):
             sampler.apply(candidates)
     ids = range(len(logits)) if candidates.ids is None else candidates.ids.tolist()
@@ -78,7 +78,7 @@ def test_penalties_follow_the_window_of_prompt_and_answer(logits, prompt, repeat
     params = SamplingParams(
         repeat_penalty=repeat, frequency_penalty=frequency, presence_penalty=presence, repeat_last_n=last_n
     )
-    stage = next(stage for stage in STANDARD_STAGES if stage.name == "penalties")
+    stage = next(stage for stage in STAGES if stage.name == "penalties")
     sampler = stage.from_request(params, SamplerContext(len(logits), prompt))
     history = list(prompt)
     for drawn in [0, 1, 1, len(logits) - 1, 0]:
@@ -104,7 +104,7 @@ def test_counts_of_a_sliding_window(length, start, pushed):
 
 
 def test_penalties_find_their_tokens_among_candidates_already_cut():
-    stage = next(stage for stage in STANDARD_STAGES if stage.name == "penalties")
+    stage = next(stage for stage in STAGES if stage.name == "penalties")
     sampler = stage.from_request(SamplingParams(presence_penalty=2.0), SamplerContext(10, [7, 3, 7, 1]))
     candidates = Candidates(np.array([5, 4, 3], np.float32), ids=np.array([3, 8, 7], np.int32))
     sampler.apply(candidates)
@@ -244,13 +244,13 @@ def test_a_stage_of_another_package_takes_its_place_by_position():
     ban = Ban([3, 4])
     stage = SamplerStage("ban", 30, lambda params, context: ban if params.extra.get("ban") else None)
     params = SamplingParams(top_k=1, extra={"ban": True})
-    chain = chain_for(params, 5, stages=[*STANDARD_STAGES, stage])
+    chain = chain_for(params, 5, stages=[*STAGES, stage])
     assert chain.draw(np.array([0, 1, 2, 3, 4], np.float32)) == 2
     assert ban.seen == [2]
     # After top_k it finds nothing left, and says so instead of drawing what is forbidden.
     late = SamplerStage("ban", 45, stage.from_request)
     with pytest.raises(GolemError, match="'ban'"):
-        chain_for(params, 5, stages=[late, *STANDARD_STAGES]).draw(np.array([0, 1, 2, 3, 4], np.float32))
+        chain_for(params, 5, stages=[late, *STAGES]).draw(np.array([0, 1, 2, 3, 4], np.float32))
 
 
 @pytest.mark.parametrize("params", [SamplingParams(temperature=0), SamplingParams(top_k=3, top_p=0.5, min_p=0.1)])
