@@ -11,6 +11,7 @@ import re
 import struct
 from functools import partial
 from itertools import repeat
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from golem_core.errors import BadFile
 
-from .mapped import Contents, MappedFile
+from .mapped import Contents, MappedFile, is_file
 from .metadata import Deferred, Metadata
 from .types import GGUF_TYPES
 from .weights import Weight
@@ -91,7 +92,7 @@ def _read_split(path: Path, name: re.Match[str], given: Contents) -> Contents:
             path.with_name(f"{name['stem']}-{number:05d}-of-{name['count']}.gguf") for number in range(1, count + 1)
         ]
         for number, part in enumerate(paths, 1):
-            if number != given_number and not part.is_file():
+            if number != given_number and not is_file(part):
                 raise BadFile(f"{part}: part {number} of the {count} that {path.name} belongs to is missing")
         parts = []
         for number, part in enumerate(paths, 1):
@@ -182,8 +183,8 @@ class _Header:
     def name(self, seen: dict[str, Any]) -> str:
         """A key or a tensor's name: UTF-8, and not `seen` before."""
         length = self.u64()
-        if length > MAX_KEY_BYTES:
-            self.fail(f"a name of {length} bytes; at most {MAX_KEY_BYTES} are allowed")
+        if not 0 < length <= MAX_KEY_BYTES:
+            self.fail(f"a name of {length} bytes; 1 to {MAX_KEY_BYTES} are allowed")
         at = self.take(length)
         try:
             name = self.raw[at : self.at].decode()
@@ -285,9 +286,7 @@ class _Header:
         # The file lists the fastest dimension first; a tensor without dimensions is one number.
         shape = tuple(self.u64() for _ in range(dimensions))[::-1] or (1,)
         number, offset = self.u32(), self.u64()
-        elements = 1
-        for size in shape:
-            elements *= size
+        elements = prod(shape)
         if not 0 < elements <= MAX_ELEMENTS:
             self.fail(f"the shape {shape} is empty or larger than any file")
         if number not in GGUF_TYPES:

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from .weights import Weight
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file of that name; False also for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 class MappedFile:
     """The bytes of one regular file, read-only.  Raises BadFile if it can't be opened or is empty."""
 

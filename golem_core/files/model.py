@@ -54,13 +54,18 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
     `model_type`.  Raises BadFile naming the file and what is wrong with it or what was expected.
     """
     path = Path(path)
-    if path.is_dir():
+    try:
+        is_directory = path.is_dir()
+        if not is_directory:
+            _check_magic(path)
+    except OSError as error:
+        raise BadFile(f"{path}: cannot be read: {error.strerror or error}") from error
+    if is_directory:
         from .safetensors import read_directory
 
         contents, architecture = read_directory(path), _directory_architecture
         expected = "architectures or model_type in config.json"
     else:
-        _check_magic(path)
         contents, architecture = read_gguf(path), _gguf_architecture
         expected = "general.architecture"
     try:
@@ -89,11 +94,8 @@ def _check_magic(path: Path) -> None:
         raise BadFile(f"{path}: there is no such file; {expected}")
     if not path.is_file():
         raise BadFile(f"{path}: not a regular file; {expected}")
-    try:
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be read: {error.strerror or error}") from error
+    with path.open("rb") as file:
+        start = file.read(16)
     if start[:4] == MAGIC:
         return
     if start[8:9] == b"{":

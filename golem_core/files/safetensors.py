@@ -8,20 +8,21 @@ Format: the safetensors project's README, section "Format".
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
 from golem_core.errors import BadFile
 
-from .mapped import Contents, MappedFile
+from .mapped import Contents, MappedFile, is_file
 from .metadata import Metadata
 from .types import SAFETENSORS_TYPES
 from .weights import Weight
 
 MAX_HEADER_BYTES = 100_000_000  # The format's own limit.
-MAX_JSON_BYTES = 100_000_000
+MAX_JSON_BYTES = 32_000_000  # Of config.json and an index.
 MAX_DIMENSIONS = 8
-MAX_SIZE = 2**63 - 1
+MAX_ELEMENTS = 2**60
 INDEX = "model.safetensors.index.json"
 
 
@@ -32,10 +33,10 @@ def read_directory(path: Path) -> Contents:
     there is.  Raises BadFile naming the file and what is wrong with it or what was expected.
     """
     config_path = path / "config.json"
-    if not config_path.is_file():
+    if not is_file(config_path):
         raise BadFile(f"{path}: a directory without config.json; expected config.json and safetensors, or a GGUF file")
     config = _json_object(config_path)
-    if (path / INDEX).is_file():
+    if is_file(path / INDEX):
         files, tensors = _read_sharded(path / INDEX)
     else:
         found = sorted(path.glob("*.safetensors"))
@@ -66,7 +67,7 @@ def _read_sharded(index: Path) -> tuple[tuple[MappedFile, ...], dict[str, Weight
                 if Path(name).name != name or "\\" in name or "\0" in name or ":" in name:
                     raise BadFile(f"{index}: {name!r} is not the name of a file beside it")
                 shard = index.parent / name
-                if not shard.is_file():
+                if not is_file(shard):
                     raise BadFile(f"{shard}: the file that {index.name} lists for {tensor!r} is missing")
                 shards[name] = _read_file(shard)
             found = shards[name][1].get(tensor)
@@ -140,16 +141,16 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
         fail(f"its shape is not a list of at most {MAX_DIMENSIONS} sizes")
     if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         fail("its data_offsets are not a begin and an end")
-    elements = 1
-    for size in shape:
-        elements *= size
+    if prod(size or 1 for size in shape) > MAX_ELEMENTS:
+        fail(f"the shape {shape} is larger than any file")
+    elements = prod(shape)
     if elements % kind.block or offsets[1] - offsets[0] != elements // kind.block * kind.nbytes:
         fail(f"{offsets[1] - offsets[0]} bytes of data are not what {kind.name} of the shape {shape} takes")
     return kind.name, tuple(shape) or (1,), offsets[0], offsets[1]
 
 
 def _sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(size) is int and 0 <= size <= MAX_SIZE for size in value)
+    return isinstance(value, list) and all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in value)
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Weights:
             raise AttributeError(name)
         found = self.get(name)
         if found is None:
-            raise BadFile(f"{self._source}: there is no tensor {self._prefix + name + '.weight'!r}")
+            closed = "" if self._tensors else "; the file is closed or holds none"
+            raise BadFile(f"{self._source}: there is no tensor {self._prefix + name + '.weight'!r}{closed}")
         return found
 
     def scoped(self, prefix: str) -> Weights:
