@@ -36,14 +36,16 @@ def golem_devices() -> Iterable[DeviceType]:
 def golem_samplers() -> Iterable[SamplerStage]:
     from golem_core import sampling
 
-    return sampling.STAGES
+    return sampling.STANDARD_STAGES
 
 
 @hookimpl
 def golem_endpoints(server: Server) -> Iterable[Any]:
-    from golem_core.server import health, models, openai_chat
+    from golem_core.server import health, models, refused
 
-    handlers = [*health.handlers(server), *models.handlers(server)]
+    handlers = [*health.handlers(server), *models.handlers(server), *refused.handlers()]
     if server.chat is not None:
+        from golem_core.server import openai_chat
+
         handlers += openai_chat.handlers(server)
     return handlers

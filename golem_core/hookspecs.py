@@ -52,33 +52,40 @@ class DefaultModel:
 @hookspec
 def golem_architectures() -> Iterable[Architecture]:
     """Return a record for each model architecture that this plugin opens."""
+    ...
 
 
 @hookspec
 def golem_devices() -> Iterable[DeviceType]:
     """Return a record for each kind of device that this plugin drives."""
+    ...
 
 
 @hookspec
 def golem_endpoints(server: Server) -> Iterable[Any]:
     """Return Litestar route handlers for what this server has loaded, or nothing."""
+    ...
 
 
 @hookspec
 def golem_samplers() -> Iterable[SamplerStage]:
     """Return the stages that this plugin adds to the sampler chain."""
+    ...
 
 
 @hookspec
 def golem_options() -> Iterable[Option]:
     """Return command-line options; their values are in `server.options` under the option's name."""
+    ...
 
 
 @hookspec
 def golem_commands(cli: click.Group) -> None:
     """Add commands to the `golem` command line."""
+    ...
 
 
 @hookspec
 def golem_default_models() -> Iterable[DefaultModel]:
     """Return the models in packages that `golem` may open when none is named."""
+    ...

@@ -131,8 +131,8 @@ class Plugins:
                     if kind is not None and not isinstance(record, kind):
                         raise TypeError(f"returned {record!r}, which is not a record of type {kind.__name__}")
             except Exception as error:  # as above: a stranger's code, reported by name
-                if hook == "golem_endpoints" and isinstance(error, GolemError):
-                    raise  # the user asked for this part, and it cannot be had
+                if plugin.name == CORE or (hook == "golem_endpoints" and isinstance(error, GolemError)):
+                    raise  # a defect of ours, or a part that the user asked for and cannot have
                 plugin.fail(f"{hook}: {_reason(error)}")
                 continue
             answers += [(plugin, record) for record in records]

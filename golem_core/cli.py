@@ -1,0 +1,237 @@
+"""The `golem` command line: serve, run, plugins, and whatever commands plugins add.
+
+Every option is accepted with one dash and with two, and has an environment variable that it beats.  A mistake is
+one line on standard error that names the option and the value, with exit status 2; a part that cannot be had is
+one line with exit status 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from golem_core import plugins
+from golem_core.errors import GolemError
+from golem_core.options import Option
+
+__all__ = ["cli", "main"]
+
+
+def main() -> None:
+    """The `golem` program."""
+    try:
+        status = cli.main(prog_name="golem", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        status = 2
+    except click.ClickException as error:
+        status = _complain(error.format_message(), error.exit_code)
+    except GolemError as error:
+        status = _complain(str(error), 1)
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing is left to flush
+        status = 1
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(message: str, status: int) -> int:
+    click.echo(f"golem: {' '.join(message.split())}", err=True)
+    return status
+
+
+class _Value(click.ParamType):
+    """The type of an `Option`: its function, with mistakes told by option, value, and variable."""
+
+    name = "value"
+
+    def __init__(self, option: Option):
+        self.option = option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.option.type(value)
+        except ValueError as error:
+            named = f"-{self.option.name}"
+            if ctx and param and param.name and ctx.get_parameter_source(param.name) == ParameterSource.ENVIRONMENT:
+                named = self.option.variable
+            raise click.UsageError(f"{named} {value!r}: {error}") from None
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+class _Switch(click.Option):
+    """A switch whose variable is read as strictly as any other value."""
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        return self.resolve_envvar_value(ctx)
+
+
+def _parameter(option: Option) -> click.Option:
+    """The click option for a record."""
+    names = [option.name.replace("-", "_"), f"-{option.name}", f"--{option.name}"]
+    kind = click.Option
+    if option.type is bool:
+        kind = _Switch
+        switch = Option(option.name, option.help, _truth, option.default, option.env)
+        settings: dict[str, Any] = {"is_flag": True, "flag_value": "1", "type": _Value(switch)}
+    else:
+        settings = {"type": _Value(option), "metavar": option.example}
+    shown = option.variable if option.default in (None, False, ()) else f"{option.variable}, default {option.default}"
+    return kind(names, default=option.default, envvar=option.variable, help=f"{option.help}  [{shown}]", **settings)
+
+
+class _Command(click.Command):
+    """A command whose unknown options are named whole, though they begin with one dash."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            whole = next((arg for arg in given if arg.startswith(error.option_name)), error.option_name)
+            whole = whole.partition("=")[0]
+            known = [name for each in self.get_params(ctx) for name in each.opts if len(name) > 2]
+            close = difflib.get_close_matches(whole, known, n=1)
+            raise click.UsageError(
+                f"no such option: {whole}" + (f"; did you mean {close[0]}?" if close else "")
+            ) from None
+
+
+_HELP = {"help_option_names": ["-h", "-help", "--help"]}
+
+
+class _Root(click.Group):
+    """The root: `serve` and `run` take the options of every plugin, so they are made when they are asked for."""
+
+    def _prepare(self) -> None:
+        if "serve" not in self.commands:
+            for name, help_text, act, extra in _COMMANDS:
+                self.add_command(_command(name, help_text, act, extra))
+            plugins.installed().commands(self)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            self._prepare()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._prepare()
+        return super().list_commands(ctx)
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"golem {plugins.version()}")
+        ctx.exit()
+
+
+def _version_option() -> click.Option:
+    return click.Option(
+        ["-version", "--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_version,
+        help="Print the version and exit.",
+    )
+
+
+def _command(
+    name: str, help_text: str, act: Callable[[dict[str, Any]], None], extra: list[click.Option]
+) -> click.Command:
+    """A command that takes the installed options meant for it and gives them to `act` by their names."""
+    options = [option for option in plugins.options() if name in option.commands]
+    names = {option.name.replace("-", "_"): option.name for option in options}
+
+    def call(**values: Any) -> None:
+        act({names.get(key, key): value for key, value in values.items()})
+
+    parameters: list[click.Parameter] = [*(_parameter(option) for option in options), *extra, _version_option()]
+    return _Command(name, params=parameters, callback=call, help=help_text, context_settings=_HELP)
+
+
+def _serve(options: dict[str, Any]) -> None:
+    from golem_core.server.app import serve
+
+    serve(options)
+
+
+def _run(options: dict[str, Any]) -> None:
+    from golem_core.terminal import run
+
+    run(options)
+
+
+_RUN_OPTIONS = [
+    click.Option(
+        ["prompt", "-p", "--p", "-prompt", "--prompt"],
+        metavar="TEXT",
+        help='The prompt; "-" reads it from standard input.',
+    ),
+    click.Option(["-stats", "--stats"], is_flag=True, help="Say how fast the answer was read and drawn."),
+    click.Option(["-raw", "--raw"], is_flag=True, help="Complete the text as it stands, without the chat template."),
+]
+
+_COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], list[click.Option]]] = [
+    ("serve", "Answer over HTTP, as OpenAI's API does.", _serve, []),
+    ("run", "Answer one prompt, or hold a conversation in the terminal.", _run, _RUN_OPTIONS),
+]
+
+cli = _Root(
+    "golem",
+    params=[_version_option()],
+    help="An inference server made of plugins.",
+    subcommand_metavar="COMMAND ...",
+    context_settings=_HELP,
+)
+
+
+@cli.command("plugins")
+@click.option("--json", "-json", "as_json", is_flag=True, help="Write JSON instead of a table.")
+def list_plugins(as_json: bool) -> None:
+    """List what is installed, what it implements, and what failed to load and why."""
+    found = plugins.installed().found
+    if as_json:
+        records = [
+            {
+                "name": plugin.name,
+                "distribution": plugin.distribution,
+                "version": plugin.version,
+                "hooks": plugin.hooks,
+                "failures": plugin.failures,
+            }
+            for plugin in found
+        ]
+        click.echo(json.dumps(records, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("plugin", "distribution", "version", "hooks"):
+        table.add_column(column, overflow="fold")
+    for plugin in found:
+        hooks = ", ".join(hook.removeprefix("golem_") for hook in plugin.hooks) or "-"
+        table.add_row(plugin.name, plugin.distribution or "-", plugin.version or "-", hooks)
+    console = Console()
+    console.print(table)
+    for plugin in found:
+        for reason in plugin.failures:
+            console.print(f"{plugin.name} failed: {reason}", style="red", markup=False, soft_wrap=True)

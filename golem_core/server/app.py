@@ -1,0 +1,181 @@
+"""The HTTP server: what is loaded, the application made of every plugin's endpoints, and the running of it.
+
+`Server` is what `golem_endpoints(server)` is given.  `application(server)` is an ASGI application; `serve` loads,
+binds, says where it listens, and runs until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from litestar import Litestar
+
+from golem_core import plugins
+from golem_core.errors import GolemError
+from golem_core.options import Address
+from golem_core.server import errors
+from golem_core.server.errors import Envelope
+from golem_core.server.guard import Guard, is_loopback
+from golem_core.server.loading import LoadedChat, default_model, load_chat
+from golem_core.server.log import RequestLog, duration, say
+
+__all__ = ["Runner", "Server", "application", "listen", "serve"]
+
+BODY_LIMIT = 64 << 20
+KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
+GRACE = 10  # seconds that answers under way have when the server is told to stop
+
+
+@dataclass
+class Server:
+    """What is loaded, for the endpoints.
+
+    `options` holds the value of every command-line option by its name, `chat` the conversation model if there
+    is one, `name` what /v1/models says.  A plugin whose paths have an error envelope of their own puts it in
+    `envelopes` under the path; what must be released at the end goes into `closing`.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    chat: LoadedChat | None = None
+    envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
+    closing: list[Callable[[], None]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Release everything that was loaded."""
+        for release in reversed(self.closing):
+            release()
+        if self.chat is not None:
+            self.chat.close()
+
+
+def application(server: Server) -> Any:
+    """The ASGI application for what `server` has loaded."""
+    app: Any = Litestar(
+        route_handlers=plugins.installed().endpoints(server),
+        exception_handlers={Exception: errors.handler(server.envelopes)},
+        request_max_body_size=BODY_LIMIT,
+        openapi_config=None,
+        logging_config=None,
+    )
+    litestar = app
+
+    def refuse(scope: Any, refusal: errors.Refusal) -> Any:
+        return errors.respond(server.envelopes, scope["path"], refusal).to_asgi_response(app=litestar, request=None)  # type: ignore[arg-type]
+
+    listening: Address = server.options["addr"]
+    app = _HeadAsGet(app)
+    app = Guard(app, local=is_loopback(listening.host), keys=server.options["api-key"], answer=refuse)
+    return RequestLog(app)
+
+
+class _HeadAsGet:
+    """ASGI middleware that answers HEAD with the headers of GET; the HTTP layer leaves the body out."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket bound to `address`; the host "" is every interface, over IPv6 too where the system has it.
+
+    Raises GolemError naming the address when it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        if not address.host and socket.has_dualstack_ipv6():
+            return socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=2048)
+        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+    except OSError as error:
+        raise GolemError(f"-addr {address}: cannot listen there: {error.strerror or error}") from None
+
+
+class Runner(uvicorn.Server):
+    """uvicorn's server for an application and a bound socket.
+
+    SIGINT and SIGTERM let answers under way finish for a while and then return from `run`, so that what was
+    loaded is released; a second SIGINT does not wait.
+    """
+
+    def __init__(self, app: Any, bound: socket.socket):
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+        super().__init__(config)
+        self.bound = bound
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        super().run(sockets or [self.bound])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        earlier = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in earlier.items():
+                signal.signal(each, handler)
+
+
+def serve(options: Mapping[str, Any]) -> None:
+    """Load what `options` ask for, listen, and answer until told to stop.  Raises GolemError."""
+    named = options["model"]
+    if named is None:
+        label, path = default_model()
+        say(f"no -model: opening {label}, {path}; name another with -model FILE or GOLEM_MODEL")
+    else:
+        path = Path(named)
+    chat = load_chat(options, path)
+    server = Server(chat.name, options, chat)
+    try:
+        for line in _loaded(chat):
+            say(line)
+        app = application(server)
+        for plugin in plugins.installed().found:
+            for reason in plugin.failures:
+                say(f"plugin {plugin.name} ({plugin.origin}) failed: {reason}")
+        bound = listen(options["addr"])
+        say(_listening(options["addr"], bound, chat))
+        Runner(app, bound).run()
+    finally:
+        server.close()
+
+
+def _loaded(chat: LoadedChat) -> list[str]:
+    model = chat.model
+    blocks = model.file.metadata.get(f"{model.architecture}.block_count")
+    held = f"{chat.slot_context} positions × {chat.slots} slot{'s' * (chat.slots > 1)}"
+    shape = f"{model.architecture}" + (f", {blocks} blocks" if blocks is not None else "")
+    return [
+        f"{chat.name}: {shape}, {held}, on {chat.device}, loaded in {duration(chat.load_seconds)}",
+        f"chat template: {chat.template_origin}",
+    ]
+
+
+def _listening(asked: Address, bound: socket.socket, chat: LoadedChat) -> str:
+    place = Address(asked.host or "localhost", bound.getsockname()[1])
+    every = "" if asked.host else " on every interface"
+    held = "one conversation" if chat.slots == 1 else f"{chat.slots} conversations"
+    return f"listening on http://{place}/v1{every}, {held} at once"

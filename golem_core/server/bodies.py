@@ -1,0 +1,75 @@
+"""Reading request bodies: JSON whatever the content type says, into the endpoint's msgspec struct.
+
+A body that cannot be read is a BadRequest that names the field at fault and what was found there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from golem_core.errors import BadRequest
+
+__all__ = ["Number", "read_json", "shown", "whole"]
+
+T = TypeVar("T")
+
+Number = int | float | None
+"""A JSON number or nothing: clients write whole numbers as 8.0 too."""
+
+
+def read_json(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
+    """Decode `body` as a struct of type `kind`, and return it with the plain object that it was read from.
+
+    Fields that the struct does not know are ignored; of repeated keys the last counts.
+    """
+    try:
+        plain = msgspec.json.decode(body)
+        body.decode()  # the decoder does not look inside the strings that it skips
+    except RecursionError:
+        raise BadRequest("the body is not JSON for this endpoint: it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(plain, dict):
+        raise BadRequest(f"the body is not JSON for this endpoint: expected an object, got {shown(plain)}")
+    try:
+        return msgspec.convert(plain, kind), plain
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at ")
+        path = path.strip("`").removeprefix("$").removeprefix(".")
+        value = _value_at(plain, path)
+        expected = reason.partition(", got ")[0].replace("`", "").replace("Expected", "expected").replace(" | null", "")
+        where = path or "body"
+        raise BadRequest(f"{where}: {expected}, got {shown(value)}", param=re.split(r"[.\[]", where)[0]) from None
+
+
+def whole(value: Number, field: str) -> int | None:
+    """`value` as a whole number, or BadRequest naming `field`."""
+    if value is None or isinstance(value, int):
+        return value
+    if math.isfinite(value) and value == int(value):
+        return int(value)
+    raise BadRequest(f"{field}: expected a whole number, got {shown(value)}", param=field)
+
+
+def shown(value: Any) -> str:
+    """A value as a refusal quotes it: its JSON, cut when it is long."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _value_at(value: Any, path: str) -> Any:
+    for name, index in re.findall(r"([^.\[\]]+)|\[([0-9.]*)\]", path):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and index.isdigit() and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            break
+    return value

@@ -1,0 +1,221 @@
+"""What a chat request asks for: OpenAI's fields with llama.cpp's, checked in a fixed order and turned into a
+`GenerationRequest` for the engine.
+
+Everything here happens before a slot is taken, on a worker thread: reading the JSON, rendering the template,
+and tokenising may take long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from golem_core.engine import GenerationRequest
+from golem_core.errors import BadRequest
+from golem_core.sampling import SamplingParams
+from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.messages import Message, conversation
+
+if TYPE_CHECKING:
+    from golem_core.server.loading import LoadedChat
+
+__all__ = ["Asked", "ChatRequest", "prepare"]
+
+
+class StreamOptions(msgspec.Struct):
+    """How a stream is to be written."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(msgspec.Struct):
+    """The body of POST /v1/chat/completions; null is the same as absent."""
+
+    messages: list[Message] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Number = None
+    max_completion_tokens: Number = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Number = None
+    min_p: float | None = None
+    seed: Number = None
+    repeat_penalty: float | None = None
+    repeat_last_n: Number = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: Any = None
+    stop: str | list[str] | None = None
+    response_format: Any = None
+    grammar: str | None = None
+    json_schema: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    n: Number = None
+    logprobs: Any = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that can be answered."""
+
+    generation: GenerationRequest
+    stream: bool
+    include_usage: bool
+
+
+def prepare(chat: LoadedChat, body: bytes) -> Asked:
+    """Read a request.  Raises BadRequest for the first thing about it that cannot be done."""
+    request, plain = read_json(body, ChatRequest)
+    if not request.messages:
+        raise BadRequest("messages: the conversation has no message", param="messages")
+    if request.n is not None and request.n != 1:
+        raise BadRequest(f"n: {shown(request.n)} answers were asked for, but one answer is drawn", param="n")
+    if request.logprobs:
+        raise BadRequest("logprobs: this server does not report log-probabilities", param="logprobs")
+    _refuse_constraints(request)
+    _refuse_tools(request)
+    sampling = _sampling(chat, request, plain)
+    budget = _budget(request) or chat.answer_budget
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    prompt = chat.prompt(conversation(request.messages), **_template_settings(request))
+    generation = GenerationRequest(
+        prompt=prompt, max_tokens=budget, sampling=sampling, stop=tuple(each for each in stop if each)
+    )
+    options = request.stream_options
+    return Asked(generation, bool(request.stream), bool(options and options.include_usage))
+
+
+def _refuse_constraints(request: ChatRequest) -> None:
+    kind = request.response_format
+    if isinstance(kind, dict):
+        kind = kind.get("type")
+    elif kind is not None:
+        raise BadRequest(f"response_format: expected an object, got {shown(kind)}", param="response_format")
+    formatted = kind not in (None, "", "text")
+    if formatted and kind not in ("json_object", "json_schema"):
+        raise BadRequest(
+            f"response_format.type: {shown(kind)} is not one of text, json_object, json_schema", param="response_format"
+        )
+    named = [
+        field
+        for field, given in (
+            ("grammar", request.grammar),
+            ("response_format", formatted),
+            ("json_schema", request.json_schema is not None),
+        )
+        if given
+    ]
+    if len(named) > 1:
+        raise BadRequest(f"{' and '.join(named)} were both given; an answer follows one of them", param=named[0])
+    if named:
+        raise BadRequest(f"{named[0]}: constrained answers are not available on this server", param=named[0])
+
+
+def _refuse_tools(request: ChatRequest) -> None:
+    choice = request.tool_choice
+    if choice not in (None, "auto", "none"):
+        given = "an object" if isinstance(choice, dict) else shown(choice)
+        raise BadRequest(f'tool_choice: {given} is not supported; it may be "auto" or "none"', param="tool_choice")
+    for index, tool in enumerate(request.tools or []):
+        kind = tool.get("type") if isinstance(tool, dict) else tool
+        if kind != "function":
+            raise BadRequest(f'tools[{index}].type: {shown(kind)} is not "function"', param="tools")
+        function = tool.get("function")
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest(f"tools[{index}].function.name: a function needs a name", param="tools")
+    if request.tools and choice != "none":
+        raise BadRequest("tools: tool calls are not available on this server", param="tools")
+
+
+def _budget(request: ChatRequest) -> int | None:
+    """The most tokens that the answer may have, when the request says so; only a positive number counts."""
+    for field in ("max_completion_tokens", "max_tokens"):
+        value = whole(getattr(request, field), field)
+        if value is not None and value > 0:
+            return value
+    return None
+
+
+_PLAIN = ("temperature", "top_p", "min_p", "repeat_penalty", "frequency_penalty", "presence_penalty")
+
+
+def _sampling(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any]) -> SamplingParams:
+    """The request's sampling fields, over what the model's file recommends."""
+    preset = chat.model.sampling
+    values: dict[str, Any] = {name: getattr(preset, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    given = {name: getattr(request, name) for name in _PLAIN}
+    given |= {name: whole(getattr(request, name), name) for name in ("top_k", "repeat_last_n", "seed")}
+    values |= {name: value for name, value in given.items() if value is not None}
+    seed = values.get("seed")
+    if seed is not None and seed < 0:
+        values["seed"] = None
+    elif seed is not None and seed >= 1 << 64:
+        raise BadRequest(f"seed: {shown(seed)} does not fit into 64 bits", param="seed")
+    known = {field.name for field in msgspec.structs.fields(ChatRequest)}
+    return SamplingParams(
+        **values,
+        logit_bias=_logit_bias(chat, request.logit_bias),
+        extra={name: value for name, value in plain.items() if name not in known},
+    )
+
+
+def _logit_bias(chat: LoadedChat, given: Any) -> dict[int, float]:
+    """OpenAI's object of token id → bias, or llama.cpp's array of [token id or text, bias]; false forbids."""
+    pairs: list[Any]
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        pairs = list(given.items())
+    elif isinstance(given, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in given):
+        pairs = given
+    else:
+        raise BadRequest(f"logit_bias: expected an object of token id to bias, got {shown(given)}", param="logit_bias")
+    biases: dict[int, float] = {}
+    for token, bias in pairs:
+        if bias is False:
+            bias = -math.inf
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise BadRequest(
+                f"logit_bias: the bias of {shown(token)} is {shown(bias)}, not a number", param="logit_bias"
+            )
+        for identity in _tokens(chat, token):
+            if not 0 <= identity < chat.model.vocab_size:
+                size = chat.model.vocab_size
+                raise BadRequest(f"logit_bias: {identity} is not a token; there are {size}", param="logit_bias")
+            biases[identity] = float(bias)
+    return biases
+
+
+def _tokens(chat: LoadedChat, token: Any) -> list[int]:
+    if isinstance(token, int) and not isinstance(token, bool):
+        return [token]
+    if isinstance(token, str):
+        digits = token.strip().removeprefix("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) < 19
+        return [int(token)] if is_number else chat.model.tokenizer.encode(token)
+    raise BadRequest(f"logit_bias: {shown(token)} is not a token id or a text", param="logit_bias")
+
+
+def _template_settings(request: ChatRequest) -> dict[str, Any]:
+    """The variables of the chat template that the request sets."""
+    settings = {"enable_thinking": request.reasoning_effort not in (None, "none")}
+    settings |= request.chat_template_kwargs or {}
+    for name, kinds in (("enable_thinking", (bool,)), ("preserve_thinking", (bool, type(None)))):
+        if name in settings and not isinstance(settings[name], kinds):
+            raise BadRequest(
+                f"chat_template_kwargs.{name}: expected true or false, got {shown(settings[name])}",
+                param="chat_template_kwargs",
+            )
+    for name in ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token"):
+        if name in settings:
+            raise BadRequest(
+                f"chat_template_kwargs.{name}: the server sets {name} itself", param="chat_template_kwargs"
+            )
+    return settings

@@ -1,0 +1,123 @@
+"""What a client is told when something goes wrong: exceptions become a status, and a status an envelope.
+
+Each family of endpoints has an envelope of its own: OpenAI's object under /v1, one text under /api, and
+whatever a plugin declares for its paths in `server.envelopes`.  Errors that the framework raises (unknown path,
+wrong method, body too large) leave in the same envelopes.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from litestar import Response
+from litestar.exceptions import HTTPException
+
+from golem_core.errors import BadRequest, GolemError
+from golem_core.server.disconnect import ClientGone
+from golem_core.server.log import entry
+
+if TYPE_CHECKING:
+    from litestar import Litestar, Request
+
+__all__ = ["Envelope", "Refusal", "ollama_envelope", "openai_envelope", "refusal_of", "respond"]
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "unavailable_error",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A status with what is said about it; `details` are further fields of the error object."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """The word that OpenAI's clients know this status by."""
+        return _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+
+Envelope = Callable[[Refusal], Mapping[str, Any]]
+
+
+def openai_envelope(refusal: Refusal) -> Mapping[str, Any]:
+    """The error object of OpenAI's API."""
+    body = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
+    return {"error": {**body, **refusal.details}}
+
+
+def ollama_envelope(refusal: Refusal) -> Mapping[str, Any]:
+    """The error object of ollama's API."""
+    return {"error": refusal.message}
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal that an exception stands for.  An exception that nobody raised on purpose is printed."""
+    if isinstance(error, BadRequest):
+        return Refusal(400, str(error), error.param, error.code, error.details)
+    if isinstance(error, HTTPException):
+        return Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
+    # What fails here fails again when it is asked again; clients would otherwise retry every 5xx.
+    once = {"x-should-retry": "false"}
+    if isinstance(error, GolemError):
+        return Refusal(500, str(error), headers=once)
+    traceback.print_exception(error, file=sys.stderr)
+    return Refusal(500, f"internal error: {type(error).__name__}", headers=once)
+
+
+def respond(envelopes: Mapping[str, Envelope], path: str, refusal: Refusal) -> Response[bytes]:
+    """The response that tells a client about `refusal` in the envelope of the longest prefix of `path`."""
+    prefix = max((each for each in envelopes if path == each or path.startswith(each + "/")), key=len, default=None)
+    envelope = openai_envelope if prefix is None else envelopes[prefix]
+    body = msgspec.json.encode(envelope(refusal))
+    return Response(body, status_code=refusal.status, media_type="application/json", headers=dict(refusal.headers))
+
+
+def handler(envelopes: Mapping[str, Envelope]) -> Callable[[Request, Exception], Response]:
+    """The one exception handler of the application."""
+
+    def handle(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientGone):
+            return Response(b"", status_code=499)  # nobody reads it; the log does
+        refusal = refusal_of(error)
+        path = request.scope["path"]
+        if refusal.status == 404 and isinstance(error, HTTPException) and error.detail == "Not Found":
+            refusal = Refusal(404, f"there is no {request.method} {path} here")
+        elif refusal.status == 405:
+            allowed = ", ".join(_methods(request.app, path))
+            message = f"{request.method} is not a method of {path}; it takes {allowed}"
+            refusal = Refusal(405, message, headers={"allow": allowed})
+        elif refusal.status == 413:
+            refusal = Refusal(413, f"the request's body is larger than {request.app.request_max_body_size} bytes")
+        entry(request.scope).refusal = refusal.message
+        return respond(envelopes, path, refusal)
+
+    return handle
+
+
+def _methods(app: Litestar, path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part]
+    found: set[str] = set()
+    for route in app.routes:
+        components = route.path_components
+        if len(components) == len(parts) and all(
+            not isinstance(component, str) or component == part
+            for component, part in zip(components, parts, strict=True)
+        ):
+            found |= set(getattr(route, "methods", ()))
+    return sorted(found)

@@ -1,0 +1,93 @@
+"""Who may ask: API keys, and the Host header of a server that only this machine should reach.
+
+A page in a browser can make its own name resolve to 127.0.0.1 and so reach a server bound there (DNS
+rebinding); such a request still carries the page's name as its host, which is why the name is looked at.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from golem_core.server.errors import Refusal
+from golem_core.server.log import entry
+
+__all__ = ["Guard", "is_local_name", "is_loopback"]
+
+_PUBLIC = ("/", "/health", "/v1/models")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server bound to `host` is reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_local_name(header: str) -> bool:
+    """Whether a Host header names this machine or its own network.
+
+    Names are compared whole or by their last labels: localhost, *.localhost, *.local, *.internal, the machine's
+    own name, loopback and private addresses.
+    """
+    host = header.strip().lower()
+    if host.startswith("["):
+        host, _, rest = host[1:].partition("]")
+        if rest and not (rest.startswith(":") and rest[1:].isdigit()):
+            return False
+    elif ":" in host:
+        host, _, port = host.partition(":")
+        if not port.isdigit():
+            return False
+    host = host.removesuffix(".")
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return host in ("localhost", socket.gethostname().lower()) or host.endswith(
+            (".localhost", ".local", ".internal")
+        )
+    return number.is_loopback or number.is_private
+
+
+class Guard:
+    """ASGI middleware that refuses strangers before anything else looks at their request.
+
+    `local` turns the look at the Host header on; `keys` are the keys of which a client must present one, none
+    meaning that no key is asked for.  `answer(scope, refusal)` makes the response.
+    """
+
+    def __init__(self, app: Any, *, local: bool, keys: Sequence[str], answer: Callable[[Any, Refusal], Any]):
+        self.app = app
+        self.local = local
+        self.keys = [key.encode() for key in keys]
+        self.answer = answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refusal = self.refusal(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            await self.app(scope, receive, send)
+            return
+        entry(scope).refusal = refusal.message
+        await self.answer(scope, refusal)(scope, receive, send)
+
+    def refusal(self, scope: Any) -> Refusal | None:
+        """Why this request may not pass, or None."""
+        headers = dict(reversed(scope["headers"]))
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.local and not is_local_name(host):
+            return Refusal(403, f"this server answers its own machine only, and not as {host!r}; see -addr")
+        if not self.keys or scope["path"].rstrip("/") in ("", *_PUBLIC) or scope["path"].startswith("/v1/models/"):
+            return None
+        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        given = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+        if any([hmac.compare_digest(given, key) for key in self.keys]):
+            return None
+        found = "the key given is not one of this server's" if given else "this server asks for a key"
+        message = f"{found}; send it as Authorization: Bearer KEY or X-Api-Key: KEY"
+        return Refusal(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})

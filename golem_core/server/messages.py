@@ -1,0 +1,133 @@
+"""The conversation of a request: OpenAI's messages checked and brought into the form that chat templates read.
+
+Comes in: the decoded `messages` array.  Goes out: a list of dicts with a role, text content, and, where they
+belong, reasoning, calls (arguments as an object) and the call that a result answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from golem_core.errors import BadRequest
+from golem_core.server.bodies import shown
+
+__all__ = ["Message", "conversation"]
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class Message(msgspec.Struct):
+    """One message as it comes over the wire."""
+
+    role: str | None = None
+    content: Any = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+
+
+def conversation(messages: list[Message]) -> list[dict[str, Any]]:
+    """The messages as a template reads them.  Raises BadRequest naming the message by its index."""
+    read: list[dict[str, Any]] = []
+    calls: dict[str, str] = {}  # calls of the assistant message that results may still answer: id → name
+    open_calls: list[str] = []
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if message.role not in _ROLES:
+            given = shown(message.role)
+            raise _bad(f"{where}.role: {given} is not one of {', '.join(_ROLES)}")
+        entry: dict[str, Any] = {
+            "role": "system" if message.role == "developer" else message.role,
+            "content": _text(message.content, where),
+        }
+        if message.name is not None:
+            entry["name"] = message.name
+        if message.role == "tool":
+            identity = _answered(message, calls, open_calls, where)
+            entry["tool_call_id"] = identity
+            entry.setdefault("name", calls[identity])
+        else:
+            calls, open_calls = {}, []
+        if message.role == "assistant":
+            if message.reasoning_content:
+                entry["reasoning_content"] = message.reasoning_content
+            if message.tool_calls:
+                made = [_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(message.tool_calls)]
+                entry["tool_calls"] = made
+                calls = {call["id"]: call["function"]["name"] for call in made}
+                open_calls = list(calls)
+        read.append(entry)
+    return read
+
+
+def _answered(message: Message, calls: dict[str, str], open_calls: list[str], where: str) -> str:
+    """The id of the call that a result answers: the one it names, or the first that has no result yet."""
+    identity = message.tool_call_id
+    if identity is None:
+        if not open_calls:
+            raise _bad(f"{where}: a tool result without tool_call_id, and no call before it is waiting for one")
+        identity = open_calls[0]
+    if identity not in calls:
+        raise _bad(f"{where}.tool_call_id: {shown(identity)} answers no call of the assistant message before it")
+    if identity in open_calls:
+        open_calls.remove(identity)
+    return identity
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+        raise _bad(f"{where}: expected a call with function.name, got {shown(call)}")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            arguments = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError):
+            raise _bad(f"{where}.function.arguments: not JSON: {shown(arguments)}") from None
+    if arguments is None or arguments == "" or (isinstance(arguments, str) and not arguments.strip()):
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise _bad(f"{where}.function.arguments: expected an object, got {shown(arguments)}")
+    identity = call.get("id")
+    if identity is not None and not isinstance(identity, str):
+        raise _bad(f"{where}.id: expected a text, got {shown(identity)}")
+    return {"id": identity or where, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
+    raise _bad(f"{where}.content: expected a text or an array of parts, got {shown(content)}")
+
+
+_MEDIA = {"image_url": ("see", "url"), "input_audio": ("hear", "data")}
+
+
+def _part(part: Any, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text":
+        if isinstance(part.get("text"), str):
+            return part["text"]
+        raise _bad(f"{where}.text: expected a text, got {shown(part.get('text'))}")
+    if kind not in _MEDIA:
+        raise _bad(f"{where}.type: {shown(kind)} is not a part that this server reads (text, image_url, input_audio)")
+    sense, key = _MEDIA[kind]
+    source = part.get(kind)
+    if isinstance(source, dict):
+        source = source.get(key)
+    if not isinstance(source, str):
+        raise _bad(f"{where}.{kind}: expected {key}, got {shown(part.get(kind))}")
+    if source.lower().startswith(("http://", "https://")):
+        raise _bad(f"{where}.{kind}: this server fetches nothing from the network; send the bytes in a data: URI")
+    raise _bad(f"{where}.{kind}: this server cannot {sense}; it was started without a projector (-mmproj)")
+
+
+def _bad(message: str) -> BadRequest:
+    return BadRequest(message, param="messages")

@@ -1,0 +1,134 @@
+"""`golem run`: one answer streamed to the terminal, or a conversation in it.
+
+A conversation sends the whole history with every turn, as a client of the server would; what the slot already
+holds is not read again.  Control-C stops an answer, control-D ends the conversation.  A model without a chat
+template, or -raw, completes the text as it stands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golem_core.engine import GenerationRequest
+from golem_core.errors import BadRequest, GolemError
+from golem_core.sampling import SamplingParams
+from golem_core.server.loading import LoadedChat, default_model, load_chat
+
+if TYPE_CHECKING:
+    from golem_core.engine import Generation
+
+__all__ = ["Terminal", "run"]
+
+
+def run(options: Mapping[str, Any]) -> None:
+    """Open the model and answer the prompt given, the text piped in, or a person.  Raises GolemError."""
+    prompt = options["prompt"]
+    person = prompt is None and sys.stdin.isatty()
+    if prompt == "-" or (prompt is None and not person):
+        prompt = sys.stdin.read()
+        if not prompt.strip():
+            raise GolemError("there is no prompt: standard input is empty, and -p gives none")
+    if options["model"] is None:
+        label, path = default_model()
+        _note(f"no -model: opening {label}; name another with -model FILE or GOLEM_MODEL")
+    else:
+        path = Path(options["model"])
+    chat = load_chat(options, path)
+    try:
+        terminal = Terminal(chat, raw=options["raw"], stats=options["stats"])
+        if options["stats"]:
+            _note(f"loaded in {chat.load_seconds:.2f} s")
+        if person:
+            terminal.converse()
+        else:
+            terminal.answer(prompt)
+    finally:
+        chat.close()
+
+
+class Terminal:
+    """A conversation on standard input and output; notes and statistics go to standard error."""
+
+    def __init__(self, chat: LoadedChat, *, raw: bool, stats: bool):
+        self.chat = chat
+        self.raw = raw or chat.template is None
+        self.stats = stats
+        self.history: list[dict[str, Any]] = []
+
+    def answer(self, text: str) -> None:
+        """Stream the answer to one text, and remember both unless the text is merely completed."""
+        turns = [*self.history, {"role": "user", "content": text}]
+        tokenizer = self.chat.model.tokenizer
+        tokens = (
+            tokenizer.encode(text, add_special=True) if self.raw else self.chat.prompt(turns, enable_thinking=False)
+        )
+        preset = self.chat.model.sampling
+        sampling = SamplingParams(
+            temperature=preset.temperature, top_k=preset.top_k, top_p=preset.top_p, min_p=preset.min_p
+        )
+        request = GenerationRequest(prompt=tokens, max_tokens=self.chat.answer_budget, sampling=sampling)
+        generation = self.chat.engine.submit(request)
+        said = self._show(generation)
+        if not self.raw:
+            self.history = [*turns, {"role": "assistant", "content": said}]
+        if self.stats:
+            _note(_statistics(generation))
+
+    def _show(self, generation: Generation) -> str:
+        said: list[str] = []
+        try:
+            for token in generation:
+                said.append(token.text)
+                sys.stdout.write(token.text)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+        finally:
+            generation.cancel()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        return "".join(said)
+
+    def converse(self) -> None:
+        """Answer line after line until the input ends."""
+        import contextlib
+
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (gives input() line editing and history)
+
+        what = "completing text" if self.raw else "control-C stops an answer, control-D ends"
+        _note(f"{self.chat.name}: {what}")
+        while True:
+            try:
+                text = input("> ")
+            except EOFError:
+                sys.stdout.write("\n")
+                return
+            except KeyboardInterrupt:
+                sys.stdout.write("\n")
+                continue
+            if not text.strip():
+                continue
+            try:
+                self.answer(text)
+            except BadRequest as error:
+                _note(str(error))
+
+
+def _statistics(generation: Generation) -> str:
+    def rate(count: int, seconds: float) -> str:
+        return f"{count / seconds:.1f} tokens/s" if seconds > 0 else "-"
+
+    read = f"prompt: {generation.fed} tokens read, {generation.cached_tokens} cached, "
+    drawn = f"answer: {generation.drawn} tokens, "
+    read += rate(generation.fed, generation.prompt_seconds)
+    drawn += rate(generation.drawn, generation.draw_seconds)
+    return f"{read}; {drawn}; {generation.finish_reason}"
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
