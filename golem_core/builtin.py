@@ -36,7 +36,7 @@ def golem_devices() -> Iterable[DeviceType]:
 def golem_samplers() -> Iterable[SamplerStage]:
     from golem_core import sampling
 
-    return sampling.STANDARD_STAGES
+    return sampling.STAGES
 
 
 @hookimpl
