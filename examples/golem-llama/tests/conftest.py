@@ -1,0 +1,63 @@
+"""The tiny models of `fixtures/`, each with what transformers computes, and the ways to run a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golem_llama.model import LlamaConfig, build, hidden_states
+
+from golem_core import Columns, Graph, ModelFile, Reference, open_model
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@dataclass
+class Model:
+    file: ModelFile
+    config: LlamaConfig
+    expected: dict[str, np.ndarray]
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.expected["tokens"]
+
+    def graph(self) -> Graph:
+        return build(self.config, self.file.weights)
+
+    def waypoints(self) -> Graph:
+        """A graph whose outputs are the embedding and the result of each block, of every column."""
+        g = Graph()
+        embedding, *blocks = hidden_states(g, self.config, self.file.weights)
+        g.output("embedding", embedding)
+        for i, block in enumerate(blocks):
+            g.output(f"block {i}", block)
+        return g
+
+
+@pytest.fixture(params=["tied", "rope-freqs", "biases", "experts"])
+def model(request):
+    file = open_model(FIXTURES / f"{request.param}.gguf")
+    config = LlamaConfig.read(file, len(file.metadata["tokenizer.ggml.tokens"]))
+    return Model(file, config, dict(np.load(FIXTURES / f"{request.param}.npz")))
+
+
+@pytest.fixture(params=["reference"])
+def compile(request) -> Callable[..., Any]:
+    """compile(graph, slots=, context=) -> something whose run(columns) gives the outputs."""
+    return lambda graph, slots=1, context=64: Reference(graph, slots=slots, context=context)
+
+
+@pytest.fixture
+def columns():
+    """columns(tokens, start=, slot=, scored=): one conversation's tokens from position `start` on, all scored."""
+
+    def make(tokens, start: int = 0, slot: int = 0, scored=None) -> Columns:
+        n = len(tokens)
+        return Columns(tokens, start + np.arange(n), np.full(n, slot), np.arange(n) if scored is None else scored)
+
+    return make
