@@ -37,7 +37,15 @@ class LlamaConfig:
         """Raises BadFile or Unsupported naming the key and its value."""
         m = file.metadata.scoped("llama")
         width, heads = m.required("embedding_length"), one(file, "attention.head_count")
+        kv_heads = one(file, "attention.head_count_kv", heads)
+        if not (0 < kv_heads <= heads and heads % kv_heads == 0):
+            raise BadFile(
+                f"{file.path}: llama.attention.head_count_kv is {kv_heads}, which does not divide {heads} heads"
+            )
         head_dim = m.get("attention.key_length", width // heads)
+        rope_dims = m.get("rope.dimension_count", head_dim)
+        if rope_dims % 2 or not 0 < rope_dims <= head_dim:
+            raise BadFile(f"{file.path}: llama.rope.dimension_count is {rope_dims}, but heads have {head_dim}")
         if m.get("attention.value_length", head_dim) != head_dim:
             value = m["attention.value_length"]
             raise Unsupported(f"{file.path}: llama.attention.value_length is {value}, but keys have {head_dim}")
@@ -56,11 +64,11 @@ class LlamaConfig:
             blocks=m.required("block_count"),
             ffn=one(file, "feed_forward_length"),
             heads=heads,
-            kv_heads=one(file, "attention.head_count_kv", heads),
+            kv_heads=kv_heads,
             head_dim=head_dim,
             eps=m.required("attention.layer_norm_rms_epsilon"),
             rope_base=m.get("rope.freq_base", 10_000.0),
-            rope_dims=m.get("rope.dimension_count", head_dim),
+            rope_dims=rope_dims,
             rope_scale=1 / factor if scaling == "linear" else 1.0,
             experts=experts,
             experts_used=used,

@@ -76,6 +76,8 @@ def test_sampling_defaults_come_from_the_file(tmp_path):
         ("tied", {"llama.attention.value_length": 16}, Unsupported, "llama.attention.value_length is 16"),
         ("tied", {"llama.rope.scaling.type": "yarn"}, Unsupported, "llama.rope.scaling.type is 'yarn'"),
         ("tied", {"llama.attention.head_count_kv": [2, 2, 1]}, Unsupported, "head_count_kv is [2, 2, 1]"),
+        ("tied", {"llama.attention.head_count_kv": 3}, BadFile, "llama.attention.head_count_kv is 3"),
+        ("tied", {"llama.rope.dimension_count": 48}, BadFile, "llama.rope.dimension_count is 48"),
         ("tied", {"llama.block_count": 2}, BadFile, "llama.block_count is 2"),
         ("tied", {"llama.block_count": None}, BadFile, "llama.block_count"),
         ("biases", {"llama.rope.scaling.factor": 0.0}, BadFile, "llama.rope.scaling.factor is 0.0"),

@@ -50,6 +50,24 @@ class Keys:
             )
         return dim
 
+    def heads(self, blocks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Query heads and key heads of each block; each key head serves a whole number of query heads."""
+        both = tuple(self.per_block(f"attention.{key}", blocks) for key in ("head_count", "head_count_kv"))
+        for heads, kv_heads in zip(*both, strict=True):
+            if not (0 < kv_heads <= heads and heads % kv_heads == 0):
+                raise BadFile(
+                    self.named("attention.head_count_kv", kv_heads) + f", which does not divide {heads} heads"
+                )
+        return both
+
+    def rope_dims(self, head_dim: int, suffix: str = "") -> int:
+        """How many components of a head are rotated; all of them unless the file says otherwise."""
+        key = f"rope.dimension_count{suffix}"
+        dims = self.get(key, head_dim)
+        if dims % 2 or not 0 < dims <= head_dim:
+            raise BadFile(self.named(key, dims) + f", an even number up to {head_dim} was expected")
+        return dims
+
 
 @dataclass(frozen=True)
 class Tensor:

@@ -40,7 +40,7 @@ class Gemma3Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
         blocks, width, dim = keys.required("block_count"), keys.required("embedding_length"), keys.head_dim()
-        heads = keys.per_block("attention.head_count", blocks)
+        heads, kv_heads = keys.heads(blocks)
         # The largest Gemma 3, of 62 blocks, scales by the width per head, which is not its head size.
         scaled = width // heads[0] if blocks == 62 else dim
         return cls(
@@ -49,13 +49,13 @@ class Gemma3Config:
             width=width,
             eps=keys.required("attention.layer_norm_rms_epsilon"),
             heads=heads,
-            kv_heads=keys.per_block("attention.head_count_kv", blocks),
+            kv_heads=kv_heads,
             head_dim=dim,
             ffn=keys.per_block("feed_forward_length", blocks),
             windows=windows(keys, blocks),
             rope_base=keys.get("rope.freq_base", 1e6),
             rope_base_window=keys.get("rope.freq_base_swa", 1e4),
-            rope_dims=keys.get("rope.dimension_count", dim),
+            rope_dims=keys.rope_dims(dim),
             rope_scale=rope_scale(keys),
             score_scale=1 / sqrt(scaled),
             softcap=keys.get("final_logit_softcapping", 0.0),

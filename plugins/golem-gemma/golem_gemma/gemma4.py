@@ -78,8 +78,8 @@ class Gemma4Config:
             width=keys.required("embedding_length"),
             eps=keys.required("attention.layer_norm_rms_epsilon"),
             blocks=read_blocks(keys, count, dim, dim_window),
-            rope=Rope(keys.required("rope.freq_base"), keys.get("rope.dimension_count", dim)),
-            rope_window=Rope(keys.get("rope.freq_base_swa", 1e4), keys.get("rope.dimension_count_swa", dim_window)),
+            rope=Rope(keys.required("rope.freq_base"), keys.rope_dims(dim)),
+            rope_window=Rope(keys.get("rope.freq_base_swa", 1e4), keys.rope_dims(dim_window, "_swa")),
             per_layer=keys.get("embedding_length_per_layer_input", 0),
             experts=experts,
             softcap=keys.get("final_logit_softcapping", 0.0),
@@ -140,12 +140,10 @@ class Gemma4Config:
 
 
 def read_blocks(keys: Keys, count: int, dim: int, dim_window: int) -> tuple[Block, ...]:
-    keys.required("attention.sliding_window_pattern")
     local = keys.per_block("attention.sliding_window_pattern", count)
     window = keys.required("attention.sliding_window")
-    heads, kv_heads, ffn = (
-        keys.per_block(key, count) for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
-    )
+    heads, kv_heads = keys.heads(count)
+    ffn = keys.per_block("feed_forward_length", count)
     shared = keys.get("attention.shared_kv_layers", 0)
     blocks = []
     for i in range(count):
@@ -157,6 +155,8 @@ def read_blocks(keys: Keys, count: int, dim: int, dim_window: int) -> tuple[Bloc
                     keys.named("attention.shared_kv_layers", shared)
                     + f", which leaves block {i} no block of its kind to read keys and values from"
                 )
+            if heads[i] % kv_heads[source]:
+                raise BadFile(keys.named("attention.head_count", heads[i]) + f" in block {i}, shared unevenly")
         blocks.append(
             Block(
                 window=window if local[i] else None,

@@ -97,6 +97,22 @@ def test_more_experts_used_than_there_are_is_refused(tmp_path):
     assert "gemma4.expert_used_count is 7" in refusal(file, BadFile)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("gemma3", "attention.head_count_kv", 3),
+        ("gemma4-12b", "attention.head_count_kv", 0),
+        ("gemma3", "rope.dimension_count", 34),
+        ("gemma4-12b", "rope.dimension_count_swa", 31),
+        ("gemma3-linear-rope", "rope.scaling.factor", 0.0),
+        ("gemma3", "attention.sliding_window_pattern", 0),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(tmp_path, name, key, value):
+    file = altered(tmp_path, name, keys={key: value})
+    assert f"{file.architecture}.{key} is {value}" in refusal(file, BadFile)
+
+
 def test_a_period_and_a_pattern_mean_the_same(tmp_path, load):
     period = altered(tmp_path, "gemma3", keys={"attention.sliding_window_pattern": 4})
     pattern = [True, True, True, False] * 2
