@@ -62,8 +62,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         build=partial(gemma4.build, cfg, file.weights),
         tokenizer=tokenizer,
         template=own_template(file, tokenizer),
-        # The models with inputs per layer were trained without an empty thought before the answer, the others with it.
-        fallback_template=templates.gemma4(empty_thought=not cfg.per_layer),
+        fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
         suppress=suppressed(file),
         sampling=sampling_defaults(file),
         file=file,
@@ -76,6 +75,13 @@ def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
         return None
     bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
     return ChatTemplate(source, bos_token=bos, eos_token=eos)
+
+
+def begins_with_empty_thought(file: ModelFile, cfg: gemma4.Gemma4Config) -> bool:
+    """Whether an answer without thinking begins after a thought left empty, as the file's own template has it; models
+    with inputs per layer were trained without."""
+    source = file.metadata.get("tokenizer.chat_template")
+    return templates.EMPTY_THOUGHT in source if source else not cfg.per_layer
 
 
 def suppressed(file: ModelFile) -> tuple[int, ...]:

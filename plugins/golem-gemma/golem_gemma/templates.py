@@ -113,6 +113,10 @@ GEMMA4 = """\
 """
 
 
+EMPTY_THOUGHT = "<|channel>thought\\n<channel|>"
+"""What a template's source says, the newline still escaped, if answers without thinking begin with an empty thought."""
+
+
 def gemma4(*, empty_thought: bool) -> str:
     """The template of a Gemma 4; with `empty_thought`, an answer without thinking begins after an empty thought."""
     return f"{{%- set empty_thought = {str(empty_thought).lower()} -%}}\n{GEMMA4}"

@@ -10,7 +10,7 @@ from gguf import GGUFWriter
 from golem_gemma import gemma4
 from golem_gemma.plugin import open_gemma3, open_gemma4
 
-from golem_core import BadFile, GolemError, Unsupported, open_model
+from golem_core import BadFile, GolemError, Metadata, Unsupported, open_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -158,7 +158,7 @@ def test_suppressed_tokens_and_sampling_defaults_come_from_the_file(load):
         "general.sampling.top_p": 0.75,
         "tokenizer.ggml.suppress_tokens": [7, 9],
     }
-    file.metadata = type(file.metadata)("told", facts)
+    file.metadata = Metadata("altered", facts)
     model = open_gemma4(file)
     assert model.suppress == (7, 9)
     assert (model.sampling.temperature, model.sampling.top_k, model.sampling.top_p) == (0.5, 20, 0.75)

@@ -11,7 +11,7 @@ import golem_gemma
 import pytest
 from golem_gemma import plugin
 
-from golem_core import ChatModel, GolemError, open_model
+from golem_core import ChatModel, GolemError, Metadata, open_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PACKAGE = Path(golem_gemma.__file__).parent
@@ -48,6 +48,14 @@ def test_the_fallback_begins_with_an_empty_thought_unless_there_are_inputs_per_l
 
     assert not begins_empty("gemma4-e2b")
     assert begins_empty("gemma4-12b")
+
+
+@pytest.mark.parametrize("name", ["gemma4-e2b", "gemma4-12b"])
+def test_the_files_own_template_decides_whether_the_fallback_begins_with_an_empty_thought(name):
+    file = open_model(FIXTURES / f"{name}.gguf")
+    for source, begins_empty in [(r"{{ '<|channel>thought\n<channel|>' }}", "true"), ("{{ bos_token }}", "false")]:
+        file.metadata = Metadata("altered", dict(file.metadata) | {"tokenizer.chat_template": source})
+        assert f"empty_thought = {begins_empty}" in plugin.open_gemma4(file).fallback_template
 
 
 @pytest.fixture
