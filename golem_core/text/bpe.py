@@ -1,0 +1,162 @@
+"""Ranked merges, by the `tokenizers` library: over bytes inside words, and over characters inside lines.
+
+`ByteLevelTokenizer` is `tokenizer.ggml.model` "gpt2": a splitter cuts words, their bytes are written as printable
+characters and merged.  `CharacterTokenizer` is "gemma4": blanks become U+2581 and whole lines are merged.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from golem_core.errors import BadFile
+from golem_core.text.pretokenizers import Splitter, splitter
+from golem_core.text.tokenizer import Tokenizer
+from golem_core.text.vocabulary import Vocabulary
+
+SPACE = "▁"  # U+2581
+
+
+class RankedMergeTokenizer(Tokenizer):
+    """Joins the adjacent pair that stands first in a list of merges, leftmost first, until no pair is in it.
+
+    `merges`: lines `left right`; one blank, not at the start, parts them.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, merges: list[str], *, add_bos: bool, add_eos: bool):
+        super().__init__(vocabulary, add_bos=add_bos, add_eos=add_eos)
+        self._merges = merges
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        return self._segmenter.encode(text, add_special_tokens=False).ids
+
+    @cached_property
+    def _segmenter(self) -> Any:
+        """The library's tokenizer over `vocabulary` and `merges`."""
+        raise NotImplementedError
+
+    def _model(self, **options: bool) -> Any:
+        from tokenizers.models import BPE
+
+        collecting = gc.isenabled()
+        gc.disable()  # half a million fresh pairs would have it search them over and over
+        try:
+            pairs = [tuple(line.split(" ", 1)) for line in self._merges]
+            for rank, pair in enumerate(pairs):
+                if len(pair) != 2 or not pair[0]:
+                    at = self._merges[rank].find(" ", 1)
+                    if at < 0:
+                        raise BadFile(f"merge {rank} of the vocabulary is no pair: {self._merges[rank]!r}")
+                    pairs[rank] = (self._merges[rank][:at], self._merges[rank][at + 1 :])
+            try:
+                return BPE(self.vocabulary.ids, pairs, **options)
+            except Exception as error:  # the library raises nothing narrower
+                raise BadFile(f"the vocabulary and its merges don't go together: {error}") from error
+        finally:
+            if collecting:
+                gc.enable()
+
+
+class ByteLevelTokenizer(RankedMergeTokenizer):
+    def __init__(self, vocabulary: Vocabulary, merges: list[str], splitter: Splitter, *, add_bos: bool, add_eos: bool):
+        super().__init__(vocabulary, merges, add_bos=add_bos, add_eos=add_eos)
+        self._splitter = splitter
+
+    @classmethod
+    def from_metadata(cls, meta: Mapping[str, Any]) -> ByteLevelTokenizer:
+        cut = splitter(meta.get("tokenizer.ggml.pre", "default"))
+        return cls(
+            Vocabulary.read(meta),
+            _merges(meta),
+            cut,
+            add_bos=meta.get("tokenizer.ggml.add_bos_token", cut.add_bos),
+            add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
+        )
+
+    @cached_property
+    def _segmenter(self) -> Any:
+        import tokenizers
+        from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+        segmenter = tokenizers.Tokenizer(self._model(ignore_merges=self._splitter.whole_words))
+        steps = [Split(tokenizers.Regex(pattern), "isolated") for pattern in self._splitter.patterns]
+        segmenter.pre_tokenizer = Sequence([*steps, ByteLevel(add_prefix_space=False, use_regex=False)])
+        return segmenter
+
+    def _bytes(self, text: str) -> bytes:
+        try:
+            return text.translate(_TO_BYTE).encode("latin-1")
+        except UnicodeEncodeError:  # a filler name that isn't written in the alphabet of bytes
+            return text.encode()
+
+
+class CharacterTokenizer(RankedMergeTokenizer):
+    """Merges over the characters of a line, blanks written as U+2581; a run of newlines that is a token is taken whole.
+
+    Characters that are no token become one `<0xNN>` token per byte.
+    """
+
+    @classmethod
+    def from_metadata(cls, meta: Mapping[str, Any]) -> CharacterTokenizer:
+        return cls(
+            Vocabulary.read(meta),
+            _merges(meta),
+            add_bos=True,  # whatever the file says: some say false by mistake
+            add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
+        )
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        if not self._runs:
+            return super()._encode(text, after_special)
+        ids: list[int] = []
+        for part in _NEWLINES.split(text):
+            if part in self._runs:
+                ids.append(self._runs[part])
+            elif part:
+                ids += super()._encode(part, after_special)
+        return ids
+
+    @cached_property
+    def _runs(self) -> dict[str, int]:
+        """Runs of newlines that are a token and that merging would not make that token."""
+        runs = {text: id for text, id in self.vocabulary.ids.items() if text and not text.strip("\n")}
+        merged = super()._encode
+        return {text: id for text, id in runs.items() if merged(text, False) != [id]}
+
+    @cached_property
+    def _segmenter(self) -> Any:
+        import tokenizers
+        from tokenizers.normalizers import Replace
+        from tokenizers.pre_tokenizers import Split
+
+        segmenter = tokenizers.Tokenizer(self._model(byte_fallback=True))
+        segmenter.normalizer = Replace(" ", SPACE)
+        segmenter.pre_tokenizer = Split(tokenizers.Regex("[^\n]+|\n+"), "isolated")
+        return segmenter
+
+    def _bytes(self, text: str) -> bytes:
+        return text.replace(SPACE, " ").encode()
+
+
+_NEWLINES = re.compile("(\n+)")
+
+
+def _merges(meta: Mapping[str, Any]) -> list[str]:
+    merges = meta.get("tokenizer.ggml.merges")
+    if merges is None:
+        raise BadFile("a vocabulary of ranked merges needs tokenizer.ggml.merges")
+    return merges
+
+
+def _byte_alphabet() -> dict[int, int]:
+    """Code point of a byte's printable character -> byte: itself where printable, else U+0100 and up in order."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: byte for byte in plain} | {0x100 + index: byte for index, byte in enumerate(others)}
+
+
+# Latin-1 characters outside of the alphabet are sent away, so that the translation has only bytes of it.
+_TO_BYTE = {code: 0xFFFD for code in range(256)} | _byte_alphabet()

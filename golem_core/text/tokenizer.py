@@ -1,0 +1,148 @@
+"""Text to token ids and back, by the vocabulary that a file carries.
+
+`tokenizer_from_metadata` picks the kind of tokenizer by `tokenizer.ggml.model`.  What all kinds share lives here:
+special tokens are cut out of the raw text first, a kind's own `_encode` segments the rest, and every token has bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from golem_core.errors import BadFile, Unsupported
+from golem_core.text.specials import SpecialCutter
+from golem_core.text.utf8 import Utf8Assembler
+from golem_core.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, end_ids
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Tokenizer:
+    """A vocabulary with its way of segmenting.  Safe to use from several threads.
+
+    `vocab_size`: number of ids. `bos`, `eos`: declared ids or None. `eog`: ids that end a generation. `add_bos`,
+    `add_eos`: whether `encode(..., add_special=True)` puts them around a text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, add_bos: bool, add_eos: bool):
+        for wanted, name, id in ((add_bos, "bos", vocabulary.bos), (add_eos, "eos", vocabulary.eos)):
+            if wanted and id is None:
+                raise BadFile(f"the file asks for a {name} token around texts and names none")
+        self.vocabulary = vocabulary
+        self.vocab_size = len(vocabulary)
+        self.bos = vocabulary.bos
+        self.eos = vocabulary.eos
+        self.eog = vocabulary.ends
+        self.add_bos = add_bos
+        self.add_eos = add_eos
+
+    def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+        """The ids of `text`.
+
+        `add_special`: with BOS and EOS as the file says.  `parse_special`: the texts of control and unknown tokens
+        stand for these tokens; user-defined tokens are found in either case.  Lone surrogates count as U+FFFD.
+        """
+        if not text.isascii():
+            text = _SURROGATE.sub("\ufffd", text)
+        ids: list[int] = []
+        if add_special and self.add_bos:
+            ids.append(self.bos)  # type: ignore[arg-type]
+        after_special = True
+        for part in (self._every_special if parse_special else self._user_defined).cut(text):
+            if isinstance(part, int):
+                ids.append(part)
+                after_special = True
+            else:
+                ids += self._encode(part, after_special)
+                after_special = False
+        if add_special and self.add_eos:
+            ids.append(self.eos)  # type: ignore[arg-type]
+        return ids
+
+    def piece(self, id: int, *, special: bool = False) -> bytes:
+        """The bytes that token `id` stands for; control and unknown tokens are b"" unless `special`."""
+        text = self.vocabulary.texts[id]
+        kind = self.vocabulary.kinds[id]
+        if kind == NORMAL:
+            return self._bytes(text)
+        if kind == USER_DEFINED or (special and kind in (CONTROL, UNKNOWN)):
+            return text.encode()
+        return byte_value(text) if kind == BYTE else b""
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text of `ids`: U+FFFD for bytes that are not UTF-8, nothing for an incomplete character at the end."""
+        return Utf8Assembler().push(b"".join(self.piece(id, special=special) for id in ids))
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the token written `text` in the file, or None."""
+        return self.vocabulary.ids.get(text)
+
+    def token_text(self, id: int) -> str:
+        """Token `id` as the file writes it (with its marks for blanks and bytes)."""
+        return self.vocabulary.texts[id]
+
+    def add_eog(self, texts: Iterable[str]) -> None:
+        """Count the tokens with these texts, where the vocabulary has them, as ends of a generation."""
+        self.eog = self.eog | end_ids(self.vocabulary.ids, texts)
+
+    def prepare(self) -> None:
+        """Build now what the first `encode` would build; worth a thread of its own while weights load."""
+        self._encode("a", False)
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        """Segment a fragment without special tokens; `after_special`: it begins the text or follows such a token."""
+        raise NotImplementedError
+
+    def _bytes(self, text: str) -> bytes:
+        """What a normal token's text stands for."""
+        raise NotImplementedError
+
+    @cached_property
+    def _user_defined(self) -> SpecialCutter:
+        special = self._special(USER_DEFINED)
+        # Text must not end a turn unless it is asked to be parsed, however a file defines its end marks.
+        return SpecialCutter({text: id for text, id in special.items() if id not in self.vocabulary.marks})
+
+    @cached_property
+    def _every_special(self) -> SpecialCutter:
+        return SpecialCutter(self._special(UNKNOWN, CONTROL, USER_DEFINED))
+
+    def _special(self, *kinds: int) -> dict[str, int]:
+        found = np.flatnonzero(np.isin(self.vocabulary.kinds, kinds))
+        return {self.vocabulary.texts[id]: id for id in found.tolist()}
+
+
+def byte_value(text: str) -> bytes:
+    """The byte of a token written `<0xNN>`; BadFile if it isn't written so."""
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        try:
+            return bytes.fromhex(text[3:5])
+        except ValueError:
+            pass
+    raise BadFile(f"the byte token {text!r} is not written <0xNN>")
+
+
+def tokenizer_from_metadata(meta: Mapping[str, Any], *, extra_eog: Iterable[str] = ()) -> Tokenizer:
+    """The tokenizer that a file's `tokenizer.ggml.*` keys describe.
+
+    `extra_eog`: texts of further tokens that end a generation.  Raises Unsupported for a model or pre-tokenizer that
+    is not known here, BadFile for a vocabulary that contradicts itself.
+    """
+    model = meta.get("tokenizer.ggml.model")
+    if model is None:
+        raise BadFile("the file has no tokenizer: tokenizer.ggml.model is missing")
+    if model == "llama":
+        from golem_core.text.spm import ScoredMergeTokenizer as kind
+    elif model == "gpt2":
+        from golem_core.text.bpe import ByteLevelTokenizer as kind
+    elif model == "gemma4":
+        from golem_core.text.bpe import CharacterTokenizer as kind
+    else:
+        raise Unsupported(f"tokenizer.ggml.model {model!r}: this tokenizer is not known here (llama, gpt2, gemma4 are)")
+    tokenizer = kind.from_metadata(meta)
+    tokenizer.add_eog(extra_eog)
+    return tokenizer
