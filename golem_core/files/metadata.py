@@ -1,7 +1,8 @@
 """The key-value half of a weights file, as a read-only mapping whose long values are decoded when asked for.
 
-Keys are the file's own (`general.name`, `gemma.block_count`); `scoped` strips a prefix off them.  Values are plain
-Python: bool, int, float, str, and lists of these; a JSON file's objects stay dicts.
+Keys are the file's own (`general.name`, `general.file_type`); `scoped` strips a prefix off them.  Values are plain
+Python: bool, int, float, str, and lists of these; a JSON file's objects stay dicts.  Bytes of a list's texts that are
+not UTF-8 are kept as surrogates: `text.encode("utf-8", "surrogateescape")` gives the file's bytes back.
 """
 
 from __future__ import annotations

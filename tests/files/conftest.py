@@ -1,16 +1,25 @@
-"""Builders of small weight files: GGUF byte by byte, GGUF through gguf-py's writer, and safetensors."""
+"""Builders of small weight files (GGUF byte by byte, GGUF through gguf-py's writer, safetensors) and a fuzzer."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import random
+import shutil
 import struct
-from collections.abc import Callable
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+
+from golem_core.errors import GolemError, Unsupported
 
 
 class GgufBytes:
@@ -111,3 +120,106 @@ def safetensors_bytes() -> Callable[..., bytes]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+class Fuzz:
+    """Damages files at random and counts what the reader makes of them.
+
+    Runs until `seconds` have passed or, without GOLEM_FUZZ_SECONDS in the environment, `count` files were read.
+    Reading everything in a file must end, soon and in little memory, in success or in an error that golem raises on
+    purpose.
+    """
+
+    SLOW_SECONDS = 5.0  # For files of a few kB that take milliseconds; leaves room for a busy machine.
+    MAX_BYTES = 4 << 20
+
+    def __init__(self, folder: Path, count: int):
+        self.folder = folder
+        self.count = count
+        self.seconds = float(os.environ.get("GOLEM_FUZZ_SECONDS", "0"))
+
+    def run(self, damage: Callable[[random.Random], dict[str, bytes]], read: Callable[[Path], None]) -> Counter[str]:
+        """`damage` gives the files of a case by name; `read` gets the path of the first."""
+        return self.run_all((damage(random.Random(seed)) for seed in self.seeds()), read)
+
+    def seeds(self) -> Iterator[int]:
+        end = time.monotonic() + self.seconds
+        return itertools.takewhile(
+            lambda seed: time.monotonic() < end if self.seconds else seed < self.count, itertools.count()
+        )
+
+    def run_all(self, cases: Iterable[dict[str, bytes]], read: Callable[[Path], None]) -> Counter[str]:
+        outcomes: Counter[str] = Counter()
+        tracemalloc.start()
+        try:
+            for seed, files in enumerate(cases):
+                self.read_one(seed, files, read, outcomes)
+        finally:
+            tracemalloc.stop()
+        return outcomes
+
+    def read_one(
+        self, seed: int, files: dict[str, bytes], read: Callable[[Path], None], outcomes: Counter[str]
+    ) -> None:
+        # Every case has a folder of its own: no file is ever changed while an earlier case may still have it mapped.
+        folder = self.folder / str(seed)
+        folder.mkdir()
+        paths = [folder / name for name in files]
+        for path, data in zip(paths, files.values(), strict=True):
+            path.write_bytes(data)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        started = time.monotonic()
+        try:
+            read(paths[0])
+        except GolemError as error:
+            assert str(folder) in str(error) or isinstance(error, Unsupported), f"seed {seed}: {error} names no file"
+            outcomes[type(error).__name__] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        else:
+            outcomes["read"] += 1
+        assert time.monotonic() - started < self.SLOW_SECONDS, f"seed {seed} took too long"
+        peak = tracemalloc.get_traced_memory()[1] - before
+        assert peak < self.MAX_BYTES, f"seed {seed} took {peak} bytes"
+        shutil.rmtree(folder)
+
+    NUMBERS = (0, 1, 2, 7, 8, 9, 31, 32, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**61, 2**62, 2**63 - 1, 2**63)
+    NUMBERS += (2**64 - 32, 2**64 - 1)
+
+    @classmethod
+    def damaged(cls, whole: bytes, random: random.Random) -> bytes:
+        """One to four of: bits flipped, bytes replaced, a number of 4 or 8 bytes replaced or moved by a little, a
+        piece copied, inserted or removed, the end cut off."""
+        data = bytearray(whole)
+        for _ in range(random.choice((1, 1, 1, 2, 4))):
+            if not data:
+                break
+            at = random.randrange(len(data))
+            width = random.choice((4, 8))
+            piece = data[at : at + random.choice((1, 4, 8, 24, 100))]
+            to = random.randrange(len(data))
+            match random.randrange(8):
+                case 0:
+                    data[at] ^= 1 << random.randrange(8)
+                case 1:
+                    data[at] = random.randrange(256)
+                case 2:
+                    data[at : at + width] = (random.choice(cls.NUMBERS) % 256**width).to_bytes(width, "little")
+                case 3:
+                    number = int.from_bytes(data[at : at + width], "little") + random.choice((-32, -8, -1, 1, 8, 32))
+                    data[at : at + width] = (number % 256**width).to_bytes(width, "little")
+                case 4:
+                    data[to : to + len(piece)] = piece
+                case 5:
+                    data[to:to] = piece
+                case 6:
+                    del data[at : at + len(piece)]
+                case 7:
+                    del data[at:]
+        return bytes(data)
+
+
+@pytest.fixture
+def fuzz(tmp_path) -> Callable[[int], Fuzz]:
+    return lambda count: Fuzz(tmp_path, count)
