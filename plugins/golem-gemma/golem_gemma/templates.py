@@ -1,6 +1,6 @@
 """The chat templates, as Jinja source, for files that carry none; a file's own template is always preferred.
 
-Text only: a part of a message that is not text, or a tool, is refused rather than left out.
+Text and, for Gemma 4, tools: what a template cannot write, such as a picture, is refused rather than left out.
 """
 
 from __future__ import annotations
@@ -62,15 +62,104 @@ GEMMA4 = """\
   {%- endfor -%}
   {{- kept.text | trim -}}
 {%- endmacro -%}
-{%- if tools -%}
-  {{- raise_exception('the built-in template cannot declare tools; use a file that has a chat template') -}}
-{%- endif -%}
+{#- Values in calls, results and declarations: one kind of quote, nothing escaped. -#}
+{%- macro value(v, quote='') -%}
+  {%- if v is none -%}
+    null
+  {%- elif v is boolean -%}
+    {{- 'true' if v else 'false' -}}
+  {%- elif v is string -%}
+    {{- '<|"|>' ~ v ~ '<|"|>' -}}
+  {%- elif v is mapping -%}
+    {{- '{' -}}
+    {%- for key, inner in v | dictsort -%}
+      {{- ('' if loop.first else ',') ~ quote ~ key ~ quote ~ ':' ~ value(inner, quote) -}}
+    {%- endfor -%}
+    {{- '}' -}}
+  {%- elif v is sequence -%}
+    {{- '[' -}}
+    {%- for inner in v -%}
+      {{- ('' if loop.first else ',') ~ value(inner, quote) -}}
+    {%- endfor -%}
+    {{- ']' -}}
+  {%- else -%}
+    {{- v -}}
+  {%- endif -%}
+{%- endmacro -%}
+{%- macro properties(schemas) -%}
+  {{- 'properties:{' -}}
+  {%- for name, schema in schemas | dictsort -%}
+    {{- ('' if loop.first else ',') ~ name ~ ':' ~ property(schema) -}}
+  {%- endfor -%}
+  {{- '}' -}}
+{%- endmacro -%}
+{%- macro property(schema) -%}
+  {%- set kind = schema.type | default('', true) | upper -%}
+  {%- set parts = ['description:' ~ value(schema.description)] if schema.description else [] -%}
+  {%- if kind == 'STRING' and schema.enum -%}
+    {%- set parts = parts + ['enum:' ~ value(schema.enum)] -%}
+  {%- elif kind == 'ARRAY' and schema['items'] is mapping and schema['items'] -%}
+    {%- set parts = parts + ['items:' ~ item(schema['items'])] -%}
+  {%- endif -%}
+  {%- if schema.nullable -%}
+    {%- set parts = parts + ['nullable:true'] -%}
+  {%- endif -%}
+  {%- if kind == 'OBJECT' -%}
+    {%- set parts = parts + [properties(schema.properties or {})] -%}
+    {%- if schema.required -%}
+      {%- set parts = parts + ['required:' ~ value(schema.required)] -%}
+    {%- endif -%}
+  {%- endif -%}
+  {{- '{' ~ (parts + ['type:' ~ value(kind)]) | join(',') ~ '}' -}}
+{%- endmacro -%}
+{%- macro item(schema) -%}
+  {%- set found = namespace(parts=[]) -%}
+  {%- for key, v in schema | dictsort -%}
+    {%- if v is none -%}
+    {%- elif key == 'properties' -%}
+      {%- set found.parts = found.parts + [properties(v)] -%}
+    {%- elif key == 'type' -%}
+      {%- set found.parts = found.parts + ['type:' ~ value(v | upper if v is string else v | map('upper') | list)] -%}
+    {%- else -%}
+      {%- set found.parts = found.parts + [key ~ ':' ~ value(v, '<|"|>')] -%}
+    {%- endif -%}
+  {%- endfor -%}
+  {{- '{' ~ found.parts | join(',') ~ '}' -}}
+{%- endmacro -%}
+{%- macro declaration(function) -%}
+  {%- set parts = ['description:' ~ value(function.description or '')] -%}
+  {%- set given = function.parameters -%}
+  {%- if given -%}
+    {%- set inner = [properties(given.properties)] if given.properties else [] -%}
+    {%- if given.required -%}
+      {%- set inner = inner + ['required:' ~ value(given.required)] -%}
+    {%- endif -%}
+    {%- if given.type -%}
+      {%- set inner = inner + ['type:' ~ value(given.type | upper)] -%}
+    {%- endif -%}
+    {%- set parts = parts + ['parameters:{' ~ inner | join(',') ~ '}'] -%}
+  {%- endif -%}
+  {{- '<|tool>declaration:' ~ function.name ~ '{' ~ parts | join(',') ~ '}<tool|>' -}}
+{%- endmacro -%}
+{%- macro result(message, calls) -%}
+  {%- set made = namespace(by=message.name or 'unknown') -%}
+  {%- for call in calls -%}
+    {%- if message.tool_call_id and call.id == message.tool_call_id -%}
+      {%- set made.by = call.function.name -%}
+    {%- endif -%}
+  {%- endfor -%}
+  {%- set content = message.content -%}
+  {%- if content is not mapping -%}
+    {%- set content = {'value': content if content is string else text(content)} -%}
+  {%- endif -%}
+  {{- '<|tool_response>response:' ~ made.by ~ value(content) ~ '<tool_response|>' -}}
+{%- endmacro -%}
 {%- if not messages -%}
   {{- raise_exception('a conversation needs a message') -}}
 {%- endif -%}
 {%- set leading = messages[0].role in ('system', 'developer') -%}
 {{- bos_token -}}
-{%- if leading or enable_thinking -%}
+{%- if leading or enable_thinking or tools -%}
   {{- '<|turn>system\\n' -}}
   {%- if enable_thinking -%}
     {{- '<|think|>\\n' -}}
@@ -78,36 +167,70 @@ GEMMA4 = """\
   {%- if leading -%}
     {{- text(messages[0].content, ' ') -}}
   {%- endif -%}
+  {%- for tool in tools or [] -%}
+    {{- declaration(tool.function) -}}
+  {%- endfor -%}
   {{- '<turn|>\\n' -}}
 {%- endif -%}
-{%- set last = namespace(user=-1, role='') -%}
+{%- set last = namespace(user=-1, role='', calls=[], results='') -%}
 {%- for message in messages -%}
   {%- if message.role == 'user' -%}
     {%- set last.user = loop.index0 -%}
   {%- endif -%}
 {%- endfor -%}
 {%- for message in messages -%}
-  {%- if message.role == 'user' -%}
-    {{- '<|turn>user\\n' ~ text(message.content) ~ '<turn|>\\n' -}}
-  {%- elif message.role == 'assistant' -%}
-    {%- if last.role != 'assistant' -%}
-      {{- '<|turn>model\\n' -}}
+  {%- set here = loop.index0 -%}
+  {%- if message.role == 'tool' -%}
+    {%- if not last.calls -%}
+      {{- raise_exception('a tool message must follow an assistant message with tool_calls') -}}
     {%- endif -%}
-    {%- set thought = message.reasoning or message.reasoning_content -%}
-    {%- if thought and loop.index0 > last.user -%}
-      {{- '<|channel>thought\\n' ~ thought ~ '\\n<channel|>' -}}
+  {%- else -%}
+    {%- set header = last.role != 'assistant' -%}
+    {%- set last.role, last.calls, last.results = message.role, message.tool_calls or [], '' -%}
+    {%- if message.role == 'user' -%}
+      {{- '<|turn>user\\n' ~ text(message.content) ~ '<turn|>\\n' -}}
+    {%- elif message.role == 'assistant' -%}
+      {%- set following = namespace(role='') -%}
+      {%- for other in messages[here + 1:] -%}
+        {%- if following.role == '' and other.role == 'tool' -%}
+          {%- set last.results = last.results ~ result(other, last.calls) -%}
+        {%- elif following.role == '' -%}
+          {%- set following.role = other.role -%}
+        {%- endif -%}
+      {%- endfor -%}
+      {{- '<|turn>model\\n' if header else '' -}}
+      {%- set thought = message.reasoning or message.reasoning_content -%}
+      {%- if thought and (here > last.user or preserve_thinking and last.calls) -%}
+        {{- '<|channel>thought\\n' ~ thought ~ '\\n<channel|>' -}}
+      {%- endif -%}
+      {%- for call in last.calls -%}
+        {%- if call.function.arguments is not mapping -%}
+          {{- raise_exception('the arguments of a tool call must be an object') -}}
+        {%- endif -%}
+        {{- '<|tool_call>call:' ~ call.function.name ~ value(call.function.arguments) ~ '<tool_call|>' -}}
+      {%- endfor -%}
+      {{- last.results -}}
+      {%- set answer = without_thoughts(text(message.content)) -%}
+      {{- answer -}}
+      {%- if last.calls and not last.results -%}
+        {{- '<|tool_response>' -}}
+      {%- elif not last.results or following.role not in ('', 'assistant') or (answer and following.role == '') -%}
+        {{- '<turn|>\\n' -}}
+      {%- endif -%}
+    {%- elif not (leading and loop.first) -%}
+      {{- raise_exception('the built-in template takes a leading system message, then user, assistant and tool; got '
+                          ~ message.role) -}}
     {%- endif -%}
-    {{- without_thoughts(text(message.content)) ~ '<turn|>\\n' -}}
-  {%- elif not (leading and loop.first) -%}
-    {{- raise_exception('the built-in template takes a leading system message, then user and assistant; got '
-                        ~ message.role) -}}
   {%- endif -%}
-  {%- set last.role = message.role -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
-  {{- '<|turn>model\\n' -}}
-  {%- if empty_thought and not enable_thinking -%}
-    {{- '<|channel>thought\\n<channel|>' -}}
+  {%- if last.results and enable_thinking -%}
+    {{- '<|channel>thought\\n' -}}
+  {%- elif not last.calls -%}
+    {{- '<|turn>model\\n' -}}
+    {%- if empty_thought and not enable_thinking -%}
+      {{- '<|channel>thought\\n<channel|>' -}}
+    {%- endif -%}
   {%- endif -%}
 {%- endif -%}
 """

@@ -1,4 +1,8 @@
-"""The built-in chat templates: what a conversation becomes when the file brings no template of its own."""
+"""The built-in chat templates: what a conversation becomes when the file brings no template of its own.
+
+What is expected of Gemma 4 was compared with renderings of the template published with the 31B model.  It differs
+where later templates do: `null` for None, mappings as results, a thought begun after a result while thinking.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,47 @@ def gemma4(*messages, empty_thought=True, **options):
 
 
 PARTS = [{"type": "text", "text": " One. "}, {"type": "text", "text": "Two.\n"}]
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Get it.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "tags": {"type": "array", "items": {"type": "string", "enum": ["x"]}},
+                "city": {"type": "string", "description": "Where", "enum": ["a", "b"]},
+                "Days": {"type": "integer", "nullable": True},
+                "more": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]},
+            },
+            "required": ["city"],
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now", "description": "Time"}}
+DECLARED = (
+    '<|tool>declaration:weather{description:<|"|>Get it.<|"|>,parameters:{properties:{'
+    'city:{description:<|"|>Where<|"|>,enum:[<|"|>a<|"|>,<|"|>b<|"|>],type:<|"|>STRING<|"|>},'
+    'Days:{nullable:true,type:<|"|>INTEGER<|"|>},'
+    'more:{properties:{x:{type:<|"|>NUMBER<|"|>}},required:[<|"|>x<|"|>],type:<|"|>OBJECT<|"|>},'
+    'tags:{items:{enum:[<|"|>x<|"|>],type:<|"|>STRING<|"|>},type:<|"|>ARRAY<|"|>}},'
+    'required:[<|"|>city<|"|>],type:<|"|>OBJECT<|"|>}}<tool|>'
+    '<|tool>declaration:now{description:<|"|>Time<|"|>}<tool|>'
+)
+
+
+def calls(*arguments, thought=None):
+    """An assistant message that calls `weather` with each of the arguments, under the ids c0, c1, ..."""
+    made = [
+        {"type": "function", "id": f"c{i}", "function": {"name": "weather", "arguments": each}}
+        for i, each in enumerate(arguments)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made, "reasoning_content": thought}
+
+
+def tool(content, call):
+    return {"role": "tool", "tool_call_id": call, "content": content}
 
 
 class TestGemma3:
@@ -130,6 +175,51 @@ class TestGemma4:
         with pytest.raises(BadRequest):
             gemma4(*messages)
 
-    def test_tools_are_refused(self):
-        with pytest.raises(BadRequest, match="tool"):
-            gemma4(user("a"), tools=[{"type": "function", "function": {"name": "f"}}])
+    def test_tools_are_declared_in_the_system_turn(self):
+        assert gemma4(system("S"), user("w?"), tools=[WEATHER, NOW], enable_thinking=True) == (
+            "<bos><|turn>system\n<|think|>\nS" + DECLARED + "<turn|>\n<|turn>user\nw?<turn|>\n<|turn>model\n"
+        )
+        assert gemma4(user("w?"), tools=[WEATHER, NOW]).startswith(f"<bos><|turn>system\n{DECLARED}<turn|>\n")
+
+    def test_a_property_may_have_any_name(self):
+        schema = {"type": "object", "properties": {"type": {"type": "string"}, "items": {"type": "boolean"}}}
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        assert (
+            '{description:<|"|><|"|>,parameters:{properties:{items:{type:<|"|>BOOLEAN<|"|>},type:{type:<|"|>STRING<|"|>}}'
+            in gemma4(user("a"), tools=[tool])
+        )
+
+    def test_an_unanswered_call_hands_over_to_the_tool(self):
+        arguments = {"city": "X", "Days": 3, "ok": True, "no": None, "list": [1, "b"], "map": {"k": 0.5}}
+        assert gemma4(user("w?"), calls(arguments)) == (
+            "<bos><|turn>user\nw?<turn|>\n<|turn>model\n<|tool_call>call:weather{"
+            'city:<|"|>X<|"|>,Days:3,list:[1,<|"|>b<|"|>],map:{k:0.5},no:null,ok:true}<tool_call|><|tool_response>'
+        )
+
+    @pytest.mark.parametrize(("thinking", "end"), [(False, ""), (True, "<|channel>thought\n")])
+    def test_after_a_result_the_model_speaks_on_in_its_turn(self, thinking, end):
+        prompt = gemma4(user("w?"), calls({"city": "X"}), tool("sunny", "c0"), enable_thinking=thinking)
+        assert prompt.endswith(
+            '<|turn>model\n<|tool_call>call:weather{city:<|"|>X<|"|>}<tool_call|>'
+            '<|tool_response>response:weather{value:<|"|>sunny<|"|>}<tool_response|>' + end
+        )
+
+    def test_several_calls_are_answered_before_the_answer(self):
+        turns = [user("w?"), calls({"city": "X"}, {}), tool("sunny", "c0"), tool({"t": 1, "a": None}, "c1")]
+        assert gemma4(*turns, assistant("Fine."), user("ok"), empty_thought=False) == (
+            "<bos><|turn>user\nw?<turn|>\n<|turn>model\n"
+            '<|tool_call>call:weather{city:<|"|>X<|"|>}<tool_call|><|tool_call>call:weather{}<tool_call|>'
+            '<|tool_response>response:weather{value:<|"|>sunny<|"|>}<tool_response|>'
+            "<|tool_response>response:weather{a:null,t:1}<tool_response|>"
+            "Fine.<turn|>\n<|turn>user\nok<turn|>\n<|turn>model\n"
+        )
+
+    def test_thoughts_before_calls_are_kept_where_asked_for(self):
+        turns = [user("w?"), calls({}, thought="hm"), tool("sunny", "c0"), assistant("Fine."), user("ok")]
+        assert "hm" not in gemma4(*turns)
+        assert "<|channel>thought\nhm\n<channel|><|tool_call>" in gemma4(*turns, preserve_thinking=True)
+        assert "<|channel>thought\nhm\n<channel|><|tool_call>" in gemma4(*turns[:3])
+
+    def test_arguments_in_a_string_are_refused(self):
+        with pytest.raises(BadRequest, match="arguments"):
+            gemma4(user("w?"), calls('{"city": "X"}'))
