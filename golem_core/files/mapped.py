@@ -65,6 +65,21 @@ class MappedFile:
                 raw.close()
 
 
+def release_pages(array: np.ndarray) -> None:
+    """Tells the system that the mapped pages under `array` are not needed soon; reading them again stays right."""
+    root: object = array
+    while isinstance(root, np.ndarray) and root.base is not None:
+        root = root.base
+    if isinstance(root, memoryview):
+        root = root.obj
+    if isinstance(root, mmap.mmap) and hasattr(root, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+        start = array.ctypes.data - np.frombuffer(root, np.uint8).ctypes.data
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            root.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
 @dataclass(frozen=True, eq=False)
 class Contents:
     """What a reader found: the mapped files, the metadata, and the tensors by their names in the file."""

@@ -1,0 +1,264 @@
+"""The CPU as a device: compiles any graph of the vocabulary into a program that a team of threads runs.
+
+One program serves every number of columns up to the pass's width: kernels read the counts when they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from golem_core.cpu import team as teams
+from golem_core.cpu.kernels import attention, elementwise, experts, products, program, quantize  # noqa: F401  (register)
+from golem_core.cpu.lowering import (
+    Constant,
+    CpuLowering,
+    Matrix,
+    RingFact,
+    Score,
+    Scratch,
+    Vector,
+    weight_format,
+)
+from golem_core.cpu.memory import zeroed
+from golem_core.errors import Unsupported
+from golem_core.files import dequantize_rows
+from golem_core.files.weights import Weight
+from golem_core.graph.graph import Columns, Graph
+from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
+from golem_core.graph.value import ALL, SCORED, KVRing
+
+WIDTH = 512
+"""Most columns of a pass unless the caller asks for another number."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring as the engine sees it: position p of a slot lies at p modulo `length`, `window` positions are read."""
+
+    length: int
+    window: int | None
+
+
+class CpuDevice:
+    """`threads` (default: physical cores) threads; KV rings of "f16" or "f32".  Several models share the threads."""
+
+    name = "cpu"
+
+    def __init__(self, *, threads: int | None = None, kv: str = "f16", library: Any = None):
+        if kv not in attention.KV_BYTES:
+            raise Unsupported(f"kv {kv!r}: the CPU keeps keys and values as {' or '.join(attention.KV_BYTES)}")
+        self.threads, self.kv = threads or teams.physical_cores(), kv
+        self.team = teams.shared_team(self.threads) if library is None else teams.Team(library, self.threads)
+        self.library = self.team.library
+        self.matrices: dict[Weight, np.ndarray] = {}
+        self.vectors: dict[Weight, np.ndarray] = {}
+
+    def compile(
+        self,
+        graph: Graph,
+        *,
+        slots: int = 1,
+        context: int = 4096,
+        width: int = WIDTH,
+        scored: int | None = None,
+        fuse: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CpuPass:
+        """Takes over the weights of `graph` (repacked once, however many graphs read them) and makes its states.
+
+        `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per
+        slot) the most of them that are scored.  `progress(done, total)` counts bytes of weights.  Raises Unsupported
+        naming the op or weight that there are no kernels for.
+        """
+        width = min(width, -(-context // 16) * 16 * slots)
+        capacity = {ALL: width, SCORED: min(width, scored or slots)}
+        plan = Planner(graph, CpuLowering(self.kv).table(), capacity, fuse=fuse).plan()
+        self.take_weights(plan, progress)
+        return CpuPass(self, graph, plan, slots, context, capacity)
+
+    def close(self) -> None:
+        """Lets go of the weights; passes compiled before keep theirs."""
+        self.matrices, self.vectors = {}, {}
+
+    # ------------------------------------------------------------ weights
+
+    def take_weights(self, plan: Plan, progress: Callable[[int, int], None] | None) -> None:
+        args = [a for step in plan.steps for a in step.args]
+        for w in {a.weight for a in args if isinstance(a, Vector)} - self.vectors.keys():
+            self.vectors[w] = np.ascontiguousarray(w.dequantize().reshape(-1), np.float32)
+        new = [w for w in dict.fromkeys(a.weight for a in args if isinstance(a, Matrix)) if w not in self.matrices]
+        self.library.load(
+            {f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps if s.kernel in program_kernels()}
+        )
+        total, done = sum(w.nbytes for w in new), 0
+        for w in new:
+            self.matrices[w] = self.repack(w)
+            done += w.nbytes
+            if progress:
+                progress(done, total)
+
+    def repack(self, w: Weight) -> np.ndarray:
+        """A weight with eight rows interleaved; rows are filled up with zeros to a multiple of 16."""
+        form = weight_format(w)
+        rows = -(-w.rows // 16) * 16
+        room = zeroed(rows // 8 * (w.width // form.block) * form.bytes8)
+        step = Step(f"repack_{w.type}", (Constant(w.data), Constant(room), w.rows, w.width), barrier=True)
+        self.team.run(Assembly(self, {}).program([step]))
+        w.release()
+        return room
+
+
+def program_kernels() -> set[str]:
+    from golem_core.cpu.library import KERNELS
+
+    return set(KERNELS)
+
+
+class Assembly:
+    """Turns steps into the table that the team runs: kernel addresses and blocks of resolved arguments."""
+
+    def __init__(self, device: CpuDevice, resolvers: dict[type, Callable[[Any], Any]]):
+        self.device = device
+        self.kept: list[Any] = []
+        self.resolvers: dict[type, Callable[[Any], Any]] = {
+            Matrix: lambda a: device.matrices[a.weight].ctypes.data,
+            Vector: lambda a: device.vectors[a.weight].ctypes.data,
+            Constant: self.keep,
+            **resolvers,
+        }
+
+    def keep(self, a: Constant) -> int:
+        self.kept.append(a.array)
+        return a.array.ctypes.data
+
+    def resolve(self, a: Any) -> list[int]:
+        if isinstance(a, float):
+            return [int(np.float32(a).view(np.uint32))]
+        if isinstance(a, (int, np.integer)):
+            return [int(a)]
+        found = self.resolvers[type(a)](a)
+        return found if isinstance(found, list) else [found]
+
+    def program(self, steps: list[Step]) -> np.ndarray:
+        addresses = self.device.library.load({s.kernel for s in steps})
+        rows = []
+        for step in steps:
+            block = np.array([word for a in step.args for word in self.resolve(a)], np.int64)
+            self.kept.append(block)
+            rows.append((addresses[step.kernel], block.ctypes.data, int(step.barrier)))
+        table = np.array(rows, np.int64).reshape(len(rows), 3)
+        return table
+
+
+class CpuPass:
+    """A compiled graph with its states.  Not for several threads at once."""
+
+    def __init__(self, device: CpuDevice, graph: Graph, plan: Plan, slots: int, context: int, capacity: dict[str, int]):
+        self.device, self.graph, self.slots, self.context = device, graph, slots, context
+        self.width, self.capacity = capacity[ALL], capacity
+        self.lengths = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
+        self.rings = tuple(Ring(self.lengths[r], r.window) for r in graph.rings)
+        size = attention.KV_BYTES[device.kv]
+        self.slot_bytes = {r: r.heads * r.dim * n * size for r, n in self.lengths.items()}
+        self.states = {r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()}
+        self.arena = zeroed(plan.arena + 64)
+        self.counts = {rows: np.zeros(1, np.int64) for rows in capacity}
+        self.facts = {
+            (rows, name): np.zeros(n, np.int64)
+            for rows, n in capacity.items()
+            for name in ("token", "position", "slot", "index")
+        }
+        self.outputs: dict[str, np.ndarray] = {}
+        """Backing memory of the outputs that a step writes directly, uint8."""
+        for step in plan.steps:
+            for a in step.args:
+                if isinstance(a, Operand) and a.buffer.output and a.buffer.output not in self.outputs:
+                    self.outputs[a.buffer.output] = zeroed(a.buffer.size)
+        self.scratch_stride = self.scratch_size(plan)
+        self.scratch = zeroed(device.threads * self.scratch_stride)
+        self.embeds = [step.args for step in plan.steps if step.kernel == "host:embed"]
+        self.assembly = Assembly(device, self.resolvers())
+        self.program = self.assembly.program([s for s in plan.steps if s.kernel != "host:embed"])
+        self.kept_weights = (dict(device.matrices), dict(device.vectors))
+        self.results = {
+            name: (self.rows_of(place, graph.outputs[name].size), place.rows, graph.outputs[name].shape)
+            for name, place in plan.outputs.items()
+        }
+        self.embed_rows = [(table, self.rows_of(place, table.width), place.rows) for table, place in self.embeds]
+
+    def scratch_size(self, plan: Plan) -> int:
+        sizes = [64]
+        for step in plan.steps:
+            for a in step.args:
+                if isinstance(a, Scratch):
+                    sizes.append(a.size)
+                if isinstance(a, Score):
+                    sizes.append(4 * max(attention.GROUPS) * self.span(a.window))
+        return -(-max(sizes) // 64) * 64
+
+    def span(self, window: int | None) -> int:
+        """Floats that hold the scores of one head: what it may see, in whole blocks of 16 positions."""
+        return -(-min(window or self.context, self.context) // 16) * 16 + 32
+
+    def resolvers(self) -> dict[type, Callable[[Any], Any]]:
+        def ring_fact(a: RingFact) -> int:
+            if a.name == "values":
+                return self.states[a.ring][1].ctypes.data
+            return {"length": self.lengths, "slot_bytes": self.slot_bytes}[a.name][a.ring]
+
+        return {
+            Operand: lambda a: self.base(a).ctypes.data + a.start,
+            State: lambda a: self.states[a.ring][0].ctypes.data,
+            Count: lambda a: self.counts[a.rows].ctypes.data,
+            Fact: lambda a: self.facts[a.rows, a.name].ctypes.data,
+            Scratch: lambda a: [self.scratch.ctypes.data, self.scratch_stride],
+            Score: lambda a: self.span(a.window),
+            RingFact: ring_fact,
+        }
+
+    def base(self, place: Operand) -> np.ndarray:
+        if place.buffer.output:
+            return self.outputs[place.buffer.output]
+        return self.arena[place.buffer.offset :]
+
+    def rows_of(self, place: Operand, size: int) -> np.ndarray:
+        """The rows of a float32 operand as an array (capacity, size) on the pass's memory."""
+        whole = self.base(place)[: place.stride * self.capacity[place.rows]].view(np.float32)
+        start = place.start // 4
+        return whole.reshape(-1, place.stride // 4)[:, start : start + size]
+
+    def run(self, columns: Columns) -> dict[str, np.ndarray]:
+        """Output name -> float32 (rows, *shape), valid until the next run.
+
+        Raises ValueError for more columns, scored columns, slots or positions than it was compiled for.
+        """
+        n, scored = len(columns), columns.scored
+        if not 0 < n <= self.width or len(scored) > self.capacity[SCORED]:
+            raise ValueError(
+                f"a pass takes {self.width} columns and scores {self.capacity[SCORED]}, not {n} and {len(scored)}"
+            )
+        if columns.slot.max() >= self.slots or columns.position.max() >= self.context or columns.position.min() < 0:
+            raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
+        for name in ("token", "position", "slot"):
+            fact = getattr(columns, name)
+            self.facts[ALL, name][:n] = fact
+            self.facts[SCORED, name][: len(scored)] = fact[scored]
+        self.facts[SCORED, "index"][: len(scored)] = scored
+        self.counts[ALL][0], self.counts[SCORED][0] = n, len(scored)
+        for table, room, rows in self.embed_rows:
+            tokens = self.facts[rows, "token"][: self.counts[rows][0]]
+            room[: len(tokens)] = dequantize_rows(table, tokens)
+        self.device.team.run(self.program)
+        return {
+            name: room[: self.counts[rows][0]].reshape(-1, *shape) for name, (room, rows, shape) in self.results.items()
+        }
+
+
+def ring_length(ring: KVRing, context: int, width: int) -> int:
+    """Positions that a ring holds, a multiple of 16: all, or the window and one pass more."""
+    wanted = context if ring.window is None else min(context, ring.window + width)
+    return -(-wanted // 16) * 16

@@ -1,0 +1,265 @@
+"""Ops that work entry by entry or norm by norm, alone and fused with the quantization of what they result in.
+
+Rows are float32; a stride is the bytes from one row to the next.  Lengths need not be multiples of a
+vector's eight lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, sqrt
+
+from golem_core.cpu import jit
+from golem_core.cpu.jit import (
+    Traced,
+    Var,
+    arguments,
+    const,
+    fma,
+    hsum,
+    load,
+    loop,
+    number,
+    share,
+    store,
+    vmax,
+    vmin,
+)
+from golem_core.cpu.kernels.quantize import BLOCK, QUANTIZE
+from golem_core.cpu.library import kernel
+from golem_core.cpu.target import rint
+
+FORMS = ("f32", "q32", "q256")
+
+
+def each(n: Traced, body: Callable[[Traced, str], None]) -> None:
+    """body(byte offset, type) over n floats: eight at a time, then one at a time."""
+    for i in loop(n >> 3):
+        body(i * 32, "f32x8")
+    for i in loop(n & -8, n):
+        body(i * 4, "f32")
+
+
+def each_shared(n: Traced, thread: Traced, threads: Traced, body: Callable[[Traced, str], None]) -> None:
+    """The same, divided among the threads."""
+    for i in share(n >> 3, thread, threads):
+        body(i * 32, "f32x8")
+    with jit.when(thread.equals(0)):
+        for i in loop(n & -8, n):
+            body(i * 4, "f32")
+
+
+def exp(x: Traced) -> Traced:
+    """e^x for x <= 88 or so; below -87 about 0.  Reduction by ln 2 and a polynomial of degree 6 (Cephes, expf)."""
+    t = x.type
+    whole = "i32" if str(t) == "float" else f"i32x{t.count}"
+    x = vmax(x, const(t, -87.0))
+    n = rint(x * 1.4426950408889634)
+    r = fma(n, const(t, -0.693359375), x)
+    r = fma(n, const(t, 2.12194440e-4), r)
+    p = const(t, 1.9875691500e-4)
+    for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = fma(p, r, const(t, c))
+    p = fma(p, r * r, r) + 1.0
+    return p * ((n.to(whole) + 127) << 23).bits(t)
+
+
+def sigmoid_of_negative(z: Traced) -> Traced:
+    """1 / (1 + e^z)."""
+    return const(z.type, 1.0) / (exp(vmin(z, const(z.type, 80.0))) + 1.0)
+
+
+def silu(x: Traced) -> Traced:
+    return x * sigmoid_of_negative(x * -1.0)
+
+
+def gelu(x: Traced) -> Traced:
+    """The tanh form; (1 + tanh(u)) / 2 is 1 / (1 + e^-2u)."""
+    a = -2 * sqrt(2 / pi)
+    return x * sigmoid_of_negative(x * fma(x * x, const(x.type, a * 0.044715), const(x.type, a)))
+
+
+ACTIVATIONS = {"gelu": gelu, "silu": silu}
+
+
+def inverse_rms(x: Traced, n: Traced, eps: Traced) -> Traced:
+    """1 / sqrt(mean of the squares of n floats + eps)."""
+    sums = [Var(const("f32x8", 0)) for _ in range(2)]
+    for i in loop(n >> 4):
+        for k in range(2):
+            v = load("f32x8", x + i * 64 + 32 * k)
+            sums[k].set(fma(v, v, sums[k]))
+    rest = Var(const("f32", 0))
+    for i in loop(n & -16, n):
+        v = load("f32", x + i * 4)
+        rest += v * v
+    return const("f32", 1) / jit.sqrt((hsum(sums[0] + sums[1]) + rest) / n.to("f32") + eps)
+
+
+# ---------------------------------------------------------------- one input
+
+
+def unary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
+    @kernel(name)
+    def op(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, y, y_stride, n, count = arguments(a, 6)
+        by = number(a, 6)
+        for c in loop(load("i64", count)):
+            source, target = x + c * x_stride, y + c * y_stride
+            each_shared(n, thread, threads, lambda at, t: store(target + at, f(load(t, source + at), by)))
+
+
+unary("gelu", lambda x, by: gelu(x))
+unary("silu", lambda x, by: silu(x))
+unary("scale", lambda x, by: x * by)
+
+
+def capped(x: Traced, cap: Traced) -> Traced:
+    """cap * tanh(x / cap) = cap * (1 - 2 / (1 + e^(2x/cap)))."""
+    return (const(x.type, 1.0) - sigmoid_of_negative(x / cap * 2.0) * 2.0) * cap
+
+
+unary("softcap", capped)
+
+
+@kernel("slice")
+def slice_rows(a: Traced, thread: Traced, threads: Traced) -> None:
+    x, x_stride, y, y_stride, lead, width, start, n, count = arguments(a, 9)
+    for i in share(lead * load("i64", count), thread, threads):
+        c, k = i // lead, i % lead
+        source, target = x + c * x_stride + (k * width + start) * 4, y + c * y_stride + k * n * 4
+        each(n, lambda at, t: store(target + at, load(t, source + at)))
+
+
+@kernel("gather")
+def gather(a: Traced, thread: Traced, threads: Traced) -> None:
+    """Rows `index` of x, whole strides (multiples of 64 bytes)."""
+    x, x_stride, y, y_stride, index, count = arguments(a, 6)
+    for c in share(load("i64", count), thread, threads):
+        source = x + load("i64", index + c * 8) * x_stride
+        for i in loop(0, y_stride, 32):
+            store(y + c * y_stride + i, load("f32x8", source + i))
+
+
+# ---------------------------------------------------------------- two inputs
+
+
+def binary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
+    @kernel(name)
+    def of_values(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, z, z_stride, y, y_stride, n, count = arguments(a, 8)
+        for c in loop(load("i64", count)):
+            p, q, target = x + c * x_stride, z + c * z_stride, y + c * y_stride
+            each_shared(n, thread, threads, lambda at, t: store(target + at, f(load(t, p + at), load(t, q + at))))
+
+    @kernel(f"{name}_vector")
+    def of_vector(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, w, y, y_stride, lead, n, count = arguments(a, 8)
+        for i in share(lead * load("i64", count), thread, threads):
+            c, k = i // lead, i % lead
+            p, target = x + c * x_stride + k * n * 4, y + c * y_stride + k * n * 4
+            each(n, lambda at, t: store(target + at, f(load(t, p + at), load(t, w + at))))
+
+    @kernel(f"{name}_number")
+    def of_number(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, w, y, y_stride, n, count = arguments(a, 7)
+        by = load("f32", w)
+        for c in loop(load("i64", count)):
+            p, target = x + c * x_stride, y + c * y_stride
+            each_shared(n, thread, threads, lambda at, t: store(target + at, f(load(t, p + at), by)))
+
+
+binary("add", lambda x, z: x + z)
+binary("mul", lambda x, z: x * z)
+
+
+# ---------------------------------------------------------------- norms
+
+
+def norm(name: str, weighted: bool) -> None:
+    @kernel(name)
+    def rms_norm(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, w, y, y_stride, lead, n, count = arguments(a, 8)
+        eps = number(a, 8)
+        for i in share(lead * load("i64", count), thread, threads):
+            c, k = i // lead, i % lead
+            source, target = x + c * x_stride + k * n * 4, y + c * y_stride + k * n * 4
+            r = inverse_rms(source, n, eps)
+
+            def body(at: Traced, t: str, source=source, target=target, r=r) -> None:
+                v = load(t, source + at) * r
+                store(target + at, v * load(t, w + at) if weighted else v)
+
+            each(n, body)
+
+
+norm("rms_norm", False)
+norm("rms_norm_weighted", True)
+
+
+def residual_norm(mode: int, form: str) -> None:
+    """`residual{mode}_norm_{form}`: carried + what a block adds, stored; then its norm, in `form`.
+
+    Mode 0: there is nothing to add.  1: y is added.  2: rms_norm(y) is added.
+    """
+
+    @kernel(f"residual{mode}_norm_{form}")
+    def run(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, y, y_stride, post, total, total_stride, w, out, out_stride, K, count = arguments(a, 12)
+        scratch, scratch_stride = arguments(a + 96, 2)
+        eps = number(a, 14)
+        room = scratch + thread * scratch_stride
+        for c in share(load("i64", count), thread, threads):
+            p = x + c * x_stride
+            if mode:
+                q, s = y + c * y_stride, total + c * total_stride
+                r = inverse_rms(q, K, eps) if mode == 2 else None
+
+                def body(at: Traced, t: str, p=p, q=q, s=s, r=r) -> None:
+                    v = load(t, q + at)
+                    store(s + at, load(t, p + at) + (v * r * load(t, post + at) if r is not None else v))
+
+                each(K, body)
+                p = s
+            r = inverse_rms(p, K, eps)
+            target = out + c * out_stride if form == "f32" else room
+            each(K, lambda at, t: store(target + at, load(t, p + at) * r * load(t, w + at)))
+            if form != "f32":
+                for b in loop(K // BLOCK[form]):
+                    QUANTIZE[form](target + b * (4 * BLOCK[form]), out + c * out_stride, K, b)
+
+
+def gated(activation: str, form: str) -> None:
+    """`{activation}_mul_{form}`: activation(x) * y."""
+
+    @kernel(f"{activation}_mul_{form}")
+    def run(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, y, y_stride, out, out_stride, K, count, scratch, scratch_stride = arguments(a, 10)
+        f = ACTIVATIONS[activation]
+
+        def product(p: Traced, q: Traced, target: Traced, n: Traced) -> None:
+            each(n, lambda at, t: store(target + at, f(load(t, p + at)) * load(t, q + at)))
+
+        if form == "f32":
+            for c in loop(load("i64", count)):
+                p, q, target = x + c * x_stride, y + c * y_stride, out + c * out_stride
+                each_shared(
+                    K,
+                    thread,
+                    threads,
+                    lambda at, t: store(target + at, f(load(t, p + at)) * load(t, q + at)),
+                )
+            return
+        room, size = scratch + thread * scratch_stride, BLOCK[form]
+        blocks = K // size
+        for i in share(blocks * load("i64", count), thread, threads):
+            c, b = i // blocks, i % blocks
+            product(x + c * x_stride + b * (4 * size), y + c * y_stride + b * (4 * size), room, jit.value(size))
+            QUANTIZE[form](room, out + c * out_stride, K, b)
+
+
+for _form in FORMS:
+    for _mode in range(3):
+        residual_norm(_mode, _form)
+    for _activation in ACTIVATIONS:
+        gated(_activation, _form)

@@ -1,0 +1,365 @@
+"""The CPU's table: which kernels an op becomes, in which forms they read values, and which ops go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from golem_core.cpu.formats import FORMATS
+from golem_core.cpu.kernels import quantize
+from golem_core.cpu.kernels.attention import GROUPS, name_of
+from golem_core.errors import Unsupported
+from golem_core.files.weights import Weight
+from golem_core.graph.ops import rope_frequencies
+from golem_core.graph.planner import (
+    F32,
+    Count,
+    Fact,
+    Fusion,
+    Lowering,
+    Match,
+    Operand,
+    Pattern,
+    Planner,
+    State,
+    replace,
+    source,
+)
+from golem_core.graph.value import Node, Value
+
+EVERYTHING = 1 << 40
+"""The window of attention that sees every position."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight as products read it: repacked."""
+
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A weight as entrywise kernels read it: float32."""
+
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array that the device keeps for the pass."""
+
+    array: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Each thread's scratch memory, as address and stride; `size` bytes of it are used."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class RingFact:
+    """A number about a ring: its "length" in positions, "slot_bytes" of either half, or the half itself."""
+
+    ring: Any
+    name: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """Floats of scratch memory that the scores of one head need, for a window."""
+
+    window: int | None
+
+
+class CpuLowering:
+    """The emitters, for a device whose rings hold `kv` ("f16" or "f32")."""
+
+    def __init__(self, kv: str):
+        self.kv = kv
+
+    # ------------------------------------------------------------ forms
+
+    def table(self) -> Lowering:
+        entrywise = ("add", "gelu", "mul", "scale", "silu", "slice", "softcap")
+        others = ("attend", "combine", "embed", "expert_linear", "linear", "lookup", "rms_norm", "rope", "route", "store")
+        plain = {name: getattr(self, name) for name in (*entrywise, *others)}
+        return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
+
+    def form(self, node: Node, name: str) -> str:
+        if name != "x" or node.op.name not in ("linear", "expert_linear"):
+            return F32
+        form = weight_format(node["weight"]).form
+        parts = node["x"].shape[0] if node.op.name == "expert_linear" and len(node["x"].shape) == 2 else 1
+        return form if parts == 1 or form == F32 else f"{form}*{parts}"
+
+    def stride(self, size: int, form: str) -> int:
+        if form == F32:
+            return -(-size // 16) * 64
+        _, _, parts = form.partition("*")
+        return quantize.stride(size // int(parts or 1)) * int(parts or 1)
+
+    def convert(self, p: Planner, value: Value, form: str) -> None:
+        kind, _, parts = form.partition("*")
+        rows = p.rows[value]
+        x, y = p.read(value, rows=rows), p.write(value, form)
+        features = value.size // int(parts or 1)
+        p.step(
+            f"quantize_{kind}",
+            x,
+            x.stride,
+            y,
+            y.stride,
+            features,
+            quantize.stride(features),
+            int(parts or 1),
+            Count(rows),
+        )
+
+    def gather(self, p: Planner, x: Operand, y: Operand) -> None:
+        p.step("gather", x, x.stride, y, y.stride, Fact(y.rows, "index"), Count(y.rows))
+
+    # ------------------------------------------------------------ tables and products
+
+    def embed(self, p: Planner, node: Node) -> None:
+        p.step("host:embed", node["table"], p.write(node.results[0]))
+
+    def linear(self, p: Planner, node: Node) -> None:
+        w = node["weight"]
+        x, y = p.read(node["x"], self.form(node, "x")), p.write(node.results[0])
+        p.step(
+            f"linear_{w.type}", Matrix(w), x, x.stride, y, y.stride, w.rows, w.width, Count(y.rows), Scratch(1 << 18)
+        )
+        if node["bias"] is not None:
+            out = replace(y, writes=False)
+            p.step("add_vector", out, y.stride, Vector(node["bias"]), y, y.stride, 1, w.rows, Count(y.rows))
+
+    def expert_linear(self, p: Planner, node: Node) -> None:
+        w = node["weight"]
+        _, rows, width = w.shape
+        if rows % 8:
+            raise Unsupported(f"expert_linear: {w.name} has {rows} rows an expert; the CPU takes multiples of 8")
+        form = self.form(node, "x")
+        x, ids, y = p.read(node["x"], form), p.read(node["ids"]), p.write(node.results[0])
+        parts = len(node["x"].shape) == 2
+        part_stride = (width * 4 if form == F32 else quantize.stride(width)) if parts else 0
+        p.step(
+            f"expert_linear_{w.type}", Matrix(w), x, x.stride, part_stride, ids, ids.stride, y, y.stride,
+            rows, width, node["ids"].size, Count(y.rows),
+        )  # fmt: skip
+
+    def route(self, p: Planner, node: Node) -> None:
+        scores = node["scores"]
+        x, ids, shares = p.read(scores), p.write(node.results[0]), p.write(node.results[1])
+        room = Scratch(4 * scores.size)
+        p.step(
+            "route", x, x.stride, ids, ids.stride, shares, shares.stride,
+            scores.size, node["count"], Count(ids.rows), room,
+        )  # fmt: skip
+
+    def lookup(self, p: Planner, node: Node) -> None:
+        ids, y = p.read(node["ids"]), p.write(node.results[0])
+        p.step("lookup", Vector(node["weight"]), ids, ids.stride, y, y.stride, node["ids"].size, Count(y.rows))
+
+    def combine(self, p: Planner, node: Node) -> None:
+        x, shares, y = p.read(node["x"]), p.read(node["shares"]), p.write(node.results[0])
+        count, features = node["x"].shape
+        p.step("combine", x, x.stride, shares, shares.stride, y, y.stride, count, features, Count(y.rows))
+
+    # ------------------------------------------------------------ entry by entry
+
+    def unary(self, p: Planner, node: Node, by: float = 0.0) -> None:
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        p.step(node.op.name, x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
+
+    gelu = silu = unary
+
+    def scale(self, p: Planner, node: Node) -> None:
+        self.unary(p, node, float(node["by"]))
+
+    def softcap(self, p: Planner, node: Node) -> None:
+        self.unary(p, node, float(node["cap"]))
+
+    def binary(self, p: Planner, node: Node) -> None:
+        a, b, name = node["a"], node["b"], node.op.name
+        x = p.read(a)
+        if isinstance(b, Weight):
+            y = p.write(node.results[0])
+            if b.shape == (1,):
+                p.step(f"{name}_number", x, x.stride, Vector(b), y, y.stride, a.size, Count(y.rows))
+            else:
+                lead = a.size // a.shape[-1]
+                p.step(f"{name}_vector", x, x.stride, Vector(b), y, y.stride, lead, a.shape[-1], Count(y.rows))
+        else:
+            z, y = p.read(b), p.write(node.results[0])
+            p.step(name, x, x.stride, z, z.stride, y, y.stride, a.size, Count(y.rows))
+
+    add = mul = binary
+
+    def slice(self, p: Planner, node: Node) -> None:
+        x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
+        lead, n = node["x"].size // shape[-1], node["stop"] - node["start"]
+        p.step("slice", x, x.stride, y, y.stride, lead, shape[-1], node["start"], n, Count(y.rows))
+
+    # ------------------------------------------------------------ norms and attention
+
+    def rms_norm(self, p: Planner, node: Node) -> None:
+        x, y, w, shape = p.read(node["x"]), p.write(node.results[0]), node["weight"], node["x"].shape
+        lead = node["x"].size // shape[-1]
+        p.step(
+            "rms_norm_weighted" if w else "rms_norm", x, x.stride, Vector(w) if w else 0, y, y.stride,
+            lead, shape[-1], Count(y.rows), float(node["eps"]),
+        )  # fmt: skip
+
+    def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
+        """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""
+        dim, factors = node["x"].shape[-1], node["factors"]
+        frequencies = rope_frequencies(
+            dim,
+            base=node["base"],
+            dims=node["dims"],
+            factors=None if factors is None else factors.dequantize(),
+            scale=node["scale"],
+        )
+        pairs = -(-len(frequencies) // 4) * 4
+        padded = np.zeros(pairs, np.float64)
+        padded[: len(frequencies)] = frequencies
+        stride = -(-pairs * 8 // 64) * 64
+
+        def emit(y: Operand) -> None:
+            p.step("rope_angles", Fact(rows, "position"), Constant(padded), y, y.stride, pairs, Count(rows))
+
+        return p.share(padded.tobytes(), rows, stride, emit), pairs, 2 * len(frequencies)
+
+    def rope(self, p: Planner, node: Node) -> None:
+        self.emit_rope(p, {"rope": node})
+
+    def emit_rope(self, p: Planner, m: Match) -> None:
+        node, norm = m["rope"], m.get("norm")
+        heads, dim = node["x"].shape
+        x = p.read(norm["x"] if norm else node["x"])
+        y = p.write(node.results[0])
+        table, pairs, turned = self.angles(p, node, y.rows)
+        p.step(
+            name_of("rope", node["pairs"], norm is not None), x, x.stride, y, y.stride, table, table.stride,
+            pairs, turned, Vector(norm["weight"]) if norm else 0, heads, dim, Count(y.rows),
+            float(norm["eps"]) if norm else 0.0,
+        )  # fmt: skip
+
+    def store(self, p: Planner, node: Node) -> None:
+        self.emit_store(p, {"store": node})
+
+    def emit_store(self, p: Planner, m: Match) -> None:
+        node, rope, norm = m["store"], m.get("rope"), m.get("norm")
+        ring = node["ring"]
+        if ring.dim % 16:
+            raise Unsupported(f"store: heads of {ring.dim} components; the CPU takes multiples of 16")
+        first = norm or rope
+        k = p.read(first["x"] if first else node["k"])
+        v = p.read(node["v"])
+        table, pairs, turned = self.angles(p, rope, k.rows) if rope else (None, 0, 0)
+        p.step(
+            name_of(f"store_{self.kv}", rope["pairs"] if rope else None, norm is not None), k, k.stride, v, v.stride,
+            State(ring, writes=True), RingFact(ring, "values"), RingFact(ring, "length"),
+            RingFact(ring, "slot_bytes"), ring.heads, ring.dim, Fact(k.rows, "position"), Fact(k.rows, "slot"),
+            Count(k.rows), table if table else 0, table.stride if table else 0, pairs, turned,
+            Vector(norm["weight"]) if norm else 0, Scratch(4 * ring.dim), float(norm["eps"]) if norm else 0.0,
+        )  # fmt: skip
+
+    def attend(self, p: Planner, node: Node) -> None:
+        ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
+        group = heads // ring.heads
+        most = next(m for m in GROUPS if group % m == 0)
+        q, y = p.read(node["q"]), p.write(node.results[0])
+        p.step(
+            f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
+            Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
+            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window),
+            float(node["scale"]),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ fusions
+
+    def fusions(self) -> tuple[Fusion, ...]:
+        outputs = frozenset({F32, "q32", "q256"})
+        turned_norm = Pattern(("rope",), "rope", {"x": Pattern(("rms_norm",), "norm")})
+        normed_branch = Pattern(("rms_norm",), "post")
+        with_post = Pattern(("add",), "sum", {"b": normed_branch}, keep=True)
+        without_post = Pattern(("add",), "sum", keep=True)
+
+        def residual(inner: Pattern | None) -> Fusion:
+            pattern = Pattern(("rms_norm",), "norm", {"x": inner} if inner else {})
+            return Fusion(pattern, outputs, self.emit_residual_norm, self.norms_whole_rows)
+
+        def store_of(inner: Pattern) -> Fusion:
+            return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), self.emit_store, self.weighted_norm)
+
+        return (
+            residual(with_post),
+            residual(without_post),
+            residual(None),
+            Fusion(
+                Pattern(("mul",), "mul", {"a": Pattern(("gelu", "silu"), "act")}), outputs, self.emit_gated, values_only
+            ),
+            store_of(turned_norm),
+            store_of(Pattern(("rope",), "rope")),
+            Fusion(turned_norm, frozenset({F32}), self.emit_rope, self.weighted_norm),
+        )
+
+    @staticmethod
+    def weighted_norm(p: Planner, m: Match) -> bool:
+        return "norm" not in m or m["norm"]["weight"] is not None
+
+    @staticmethod
+    def norms_whole_rows(p: Planner, m: Match) -> bool:
+        norms = [m[name] for name in ("norm", "post") if name in m]
+        if any(n["weight"] is None or len(n["x"].shape) != 1 or n["eps"] != norms[0]["eps"] for n in norms):
+            return False
+        return "sum" not in m or (isinstance(m["sum"]["b"], Value) and len(m["sum"].results[0].shape) == 1)
+
+    def emit_residual_norm(self, p: Planner, m: Match) -> None:
+        norm, total, post = m["norm"], m.get("sum"), m.get("post")
+        (form,) = p.forms(norm.results[0])
+        width = norm["x"].size
+        if total is None:
+            x, y, s, mode = p.read(norm["x"]), None, None, 0
+        else:
+            branch, carried = total["b"], total["a"]
+            if post is not None and source(carried).node is post:
+                branch, carried = carried, branch
+            x = p.read(carried)
+            y = p.read(post["x"] if post else branch)
+            s = p.write(total.results[0], over=x)
+            mode = 2 if post else 1
+        out = p.write(norm.results[0], form)
+        p.step(
+            f"residual{mode}_norm_{form}", x, x.stride, y or 0, y.stride if y else 0,
+            Vector(post["weight"]) if post else 0, s or 0, s.stride if s else 0, Vector(norm["weight"]),
+            out, out.stride, width, Count(out.rows), Scratch(4 * width), float(norm["eps"]),
+        )  # fmt: skip
+
+    def emit_gated(self, p: Planner, m: Match) -> None:
+        node, act = m["mul"], m["act"]
+        (form,) = p.forms(node.results[0])
+        other = node["b"] if source(node["a"]).node is act else node["a"]
+        x, y = p.read(act["x"]), p.read(other)
+        out = p.write(node.results[0], form)
+        p.step(
+            f"{act.op.name}_mul_{form}", x, x.stride, y, y.stride, out, out.stride,
+            node.results[0].size, Count(out.rows), Scratch(1024),
+        )  # fmt: skip
+
+
+def values_only(p: Planner, m: Match) -> bool:
+    return isinstance(m["mul"]["a"], Value) and isinstance(m["mul"]["b"], Value)
+
+
+def weight_format(weight: Weight):
+    """The format of a weight that a product reads; raises Unsupported naming it."""
+    if weight.type not in FORMATS:
+        raise Unsupported(f"{weight.name}: the CPU has no products for weights of type {weight.type}")
+    return FORMATS[weight.type]

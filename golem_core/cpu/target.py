@@ -1,0 +1,194 @@
+"""The seam to processors: what the kernels need that LLVM cannot find in plain IR.
+
+Every function here has a plain form that is right on any processor, and a faster one for those whose
+features are named.  The target of the kernel being traced decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from golem_core.cpu.jit import Traced, call, const, load, select, shuffle, splat, store, tracer
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor to compile for.  `features` is LLVM's list, '+avx2,-avx512f,...'."""
+
+    triple: str
+    cpu: str
+    features: str
+
+    @classmethod
+    def host(cls) -> Target:
+        return cls(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+    @property
+    def plain(self) -> Target:
+        """The same kind of processor with nothing but what every one of its kind has."""
+        return Target(self.triple, "", "")
+
+    @property
+    def machine(self) -> str:
+        return self.triple.split("-")[0]
+
+    @property
+    def windows(self) -> bool:
+        return "windows" in self.triple
+
+    def has(self, feature: str) -> bool:
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def x86(self) -> bool:
+        return self.machine in ("x86_64", "amd64")
+
+    @property
+    def arm(self) -> bool:
+        return self.machine in ("aarch64", "arm64")
+
+    @property
+    def avx2(self) -> bool:
+        return self.x86 and self.has("avx2")
+
+    @property
+    def half(self) -> bool:
+        """Whether float16 converts in hardware."""
+        return self.arm or (self.x86 and self.has("f16c"))
+
+
+def pin(x: Traced) -> Traced:
+    """Opaque to the optimizer, so that it neither reorders nor regroups unrolled sums."""
+    if not tracer.target.x86:
+        return x
+    return Traced(tracer.builder.asm(ir.FunctionType(x.type, [x.type]), "", "=x,0,~{flags}", [x.v], True))
+
+
+# ---------------------------------------------------------------- products of bytes
+
+
+def maddubs(u: Traced, s: Traced) -> Traced:
+    """Unsigned by signed bytes (32 lanes), sums of neighbours -> i16x16.  No pair may exceed 16 bits."""
+    if tracer.target.avx2:
+        return call("llvm.x86.avx2.pmadd.ub.sw", "i16x16", u, s)
+    p = u.zext("i16x32") * s.to("i16x32")
+    return shuffle(p, p, range(0, 32, 2)) + shuffle(p, p, range(1, 32, 2))
+
+
+def maddwd(x: Traced, y: Traced | int) -> Traced:
+    """Products of 16-bit lanes, sums of neighbours -> i32x8."""
+    y = y if isinstance(y, Traced) else const("i16x16", y)
+    if tracer.target.avx2:
+        return call("llvm.x86.avx2.pmadd.wd", "i32x8", x, y)
+    p = x.to("i32x16") * y.to("i32x16")
+    return shuffle(p, p, range(0, 16, 2)) + shuffle(p, p, range(1, 16, 2))
+
+
+def sign(x: Traced, y: Traced) -> Traced:
+    """x with the sign of y, 0 where y is 0, bytes."""
+    if tracer.target.avx2:
+        return call("llvm.x86.avx2.psign.b", "i8x32", x, y)
+    zero = const("i8x32", 0)
+    return select(y < 0, zero - x, select(y.equals(0), zero, x))
+
+
+def lookup16(table: tuple[int, ...], index: Traced) -> Traced:
+    """table[index] for 32 bytes 0...15."""
+    if tracer.target.avx2:
+        return call("llvm.x86.avx2.pshuf.b", "i8x32", const("i8x32", table * 2), index)
+    level = [const("i8x32", e) for e in table]
+    for bit in range(4):
+        odd = (index & (1 << bit)).differs(0)
+        level = [select(odd, b, a) for a, b in zip(level[::2], level[1::2], strict=True)]
+    return level[0]
+
+
+def shift_right(v: Traced, n: int | Traced) -> Traced:
+    """Bytes shifted right within 16-bit lanes; the caller masks off what crosses."""
+    return (v.bits("i16x16") >> (n.to("i16") if isinstance(n, Traced) else n)).bits("i8x32")
+
+
+def shift_left(v: Traced, n: int | Traced) -> Traced:
+    return (v.bits("i16x16") << (n.to("i16") if isinstance(n, Traced) else n)).bits("i8x32")
+
+
+# ---------------------------------------------------------------- rounding and half precision
+
+
+def rint(x: Traced) -> Traced:
+    """To the nearest whole number, halves to even; |x| < 2^22 (float32) or 2^51 (float64)."""
+    t = tracer.target
+    double = "double" in str(x.type)
+    if t.arm or (t.x86 and t.has("sse4.1")):
+        name = f"v{x.type.count}" if isinstance(x.type, ir.VectorType) else ""
+        return call(f"llvm.rint.{name}{'f64' if double else 'f32'}", x.type, x)
+    magic = 1.5 * 2.0 ** (52 if double else 23)
+    return (x + magic) - magic
+
+
+def load_half(address: Traced, lanes: int = 8) -> Traced:
+    """float16 in memory -> float32 vector."""
+    if tracer.target.half:
+        return load(f"f16x{lanes}", address).to(f"f32x{lanes}")
+    return half_to_float(load(f"i16x{lanes}", address).zext(f"i32x{lanes}"))
+
+
+def half_to_float(h: Traced) -> Traced:
+    """The bits of float16 in 32-bit lanes -> float32, subnormals, infinities and NaN included."""
+    lanes = h.type.count
+    magnitude = h & 0x7FFF
+    x = ((magnitude << 13).bits(f"f32x{lanes}") * 2.0**112).bits(f"i32x{lanes}")
+    x = select(magnitude > 0x7BFF, x | 0x7F800000, x)
+    return (x | ((h & 0x8000) << 16)).bits(f"f32x{lanes}")
+
+
+def load_half1(address: Traced) -> Traced:
+    """One float16 -> float32."""
+    if tracer.target.half:
+        return load("f16", address).to("f32")
+    wide = half_to_float(splat(load("i16", address).zext("i32"), 4))
+    return Traced(tracer.builder.extract_element(wide.v, ir.IntType(32)(0)))
+
+
+def store_half(address: Traced, x: Traced) -> None:
+    """float32 (scalar or vector) -> float16 in memory, to the nearest, halves to even."""
+    scalar = not isinstance(x.type, ir.VectorType)
+    if tracer.target.half:
+        store(address, x.to("f16" if scalar else f"f16x{x.type.count}"))
+        return
+    v = splat(x, 4) if scalar else x
+    lanes = v.type.count
+    bits = v.bits(f"i32x{lanes}")
+    sign_bit = (bits >> 16) & 0x8000
+    magnitude = bits & 0x7FFFFFFF
+    small = (magnitude.bits(f"f32x{lanes}") + 0.5).bits(f"i32x{lanes}") - 0x3F000000
+    normal = (magnitude + ((magnitude >> 13) & 1) + (0xFFF - (112 << 23))) >> 13
+    h = select(magnitude < 0x38800000, small, normal)
+    h = select(magnitude > 0x477FEFFF, const(f"i32x{lanes}", 0x7C00), h)
+    h = select(magnitude > 0x7F800000, const(f"i32x{lanes}", 0x7E00), h)
+    h = (h | sign_bit).to(f"i16x{lanes}")
+    store(address, Traced(tracer.builder.extract_element(h.v, ir.IntType(32)(0))) if scalar else h)
+
+
+def load_bfloat(address: Traced, lanes: int = 8) -> Traced:
+    """bfloat16 in memory -> float32 vector."""
+    return (load(f"i16x{lanes}", address).zext(f"i32x{lanes}") << 16).bits(f"f32x{lanes}")
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def pause() -> None:
+    """Tells the processor that this thread is spinning."""
+    if tracer.target.x86:
+        call("llvm.x86.sse2.pause", None)
+    elif tracer.target.arm:
+        tracer.builder.asm(ir.FunctionType(ir.VoidType(), []), "yield", "", [], True)
+
+
+def yield_processor() -> None:
+    """Lets another thread of the system run."""
+    call("SwitchToThread" if tracer.target.windows else "sched_yield", "i32")

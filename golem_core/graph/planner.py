@@ -1,0 +1,419 @@
+"""What no device should have to work out again: from a graph to ordered steps over planned memory.
+
+A device brings a `Lowering`: a plain emitter for every op, fusions as patterns, and the forms in which
+its kernels read values.  The planner finds the rows that anyone needs, matches the fusions, plans
+buffers by liveness, and derives where steps must wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from golem_core.errors import Unsupported
+from golem_core.graph.graph import Graph
+from golem_core.graph.value import ALL, SCORED, KVRing, Node, Value
+
+F32 = "f32"
+"""The form every value has unless a device's kernels want another: float32, rows one after another."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A stretch of a pass's memory: `size` bytes at `offset` of the arena, or of output `output`."""
+
+    size: int
+    offset: int = 0
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where the rows of a value lie: row i starts at `start` + i * `stride` bytes of `buffer`."""
+
+    buffer: Buffer
+    rows: str
+    stride: int
+    start: int = 0
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A ring as an argument of a step."""
+
+    ring: KVRing
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class Count:
+    """The number of rows of a row set, as an argument of a step: known at run time."""
+
+    rows: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A column fact ("token", "position", "slot") of the rows of a row set, as an argument of a step."""
+
+    rows: str
+    name: str
+
+
+@dataclass
+class Step:
+    """One kernel and its arguments; `barrier`: what follows must wait until every thread is done with it."""
+
+    kernel: str
+    args: tuple[Any, ...]
+    barrier: bool = False
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A node by its op, and what its inputs must be; an input that is not listed may be anything.
+
+    `keep`: the emitter also writes this node's own result, in float32, so others may read it.
+    """
+
+    ops: tuple[str, ...]
+    name: str
+    inputs: Mapping[str, Pattern] = field(default_factory=dict)
+    keep: bool = False
+
+
+Match = dict[str, Node]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Nodes that one step can do: `emit(planner, match)` does what the root is read for, in one of `forms`."""
+
+    pattern: Pattern
+    forms: frozenset[str]
+    emit: Callable[[Planner, Match], None]
+    when: Callable[[Planner, Match], bool] = lambda planner, match: True
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A device's table.
+
+    `plain` maps an op's name to an emitter that writes its results in float32.  `form(node, input)` is
+    the form in which a node's plain emitter and the fusions rooted at it read an input.  `stride(size,
+    form)` is the bytes of one row of `size` elements.  `convert(planner, value, form)` writes another form of a value
+    that lies there in float32.  `gather(planner, source, target)` copies the scored rows.
+    """
+
+    plain: Mapping[str, Callable[[Planner, Node], None]]
+    fusions: tuple[Fusion, ...]
+    form: Callable[[Node, str], str]
+    stride: Callable[[int, str], int]
+    convert: Callable[[Planner, Value, str], None]
+    gather: Callable[[Planner, Operand, Operand], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in order; bytes of arena that they need; where each output lies."""
+
+    steps: list[Step]
+    arena: int
+    outputs: dict[str, Operand]
+
+
+def source(value: Value) -> Value:
+    """The value whose memory `value` looks at."""
+    while value.node.op.name in ("view", "take") or is_span(value):
+        value = value.node["x"]
+    return value
+
+
+def is_span(value: Value) -> bool:
+    """A slice of rows without leading axes is a look at its input, not a copy."""
+    return value.node.op.name == "slice" and all(n == 1 for n in value.shape[:-1])
+
+
+def offset(value: Value) -> int:
+    """Bytes between the start of a row of its source and the start of a row of `value`."""
+    at = 0
+    while value.node.op.name in ("view", "take") or is_span(value):
+        if value.node.op.name == "slice":
+            at += 4 * value.node["start"]
+        value = value.node["x"]
+    return at
+
+
+class Planner:
+    """Plans one graph for passes of at most `capacity[rows]` rows of each row set."""
+
+    def __init__(self, graph: Graph, lowering: Lowering, capacity: Mapping[str, int], *, fuse: bool = True):
+        self.graph, self.lowering, self.capacity = graph, lowering, capacity
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+        self.rows: dict[Value, str] = {}
+        """Of every source that anyone reads: the rows that it is computed for."""
+        self.find_rows()
+        self.nodes = [n for n in graph.nodes if self.is_live(n) and not self.is_alias(n)]
+        if missing := sorted({n.op.name for n in self.nodes} - set(lowering.plain)):
+            raise Unsupported(f"the device has no kernels for the ops {', '.join(missing)}")
+        self.readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for x in self.sources(node):
+                self.readers.setdefault(x, []).append(node)
+        self.unread = Counter({value: len(nodes) for value, nodes in self.readers.items()})
+        self.fixed = self.fix_outputs()
+        self.matches = self.match_all() if fuse else {}
+        self.absorbed = {node for root, (_, m) in self.matches.items() for node in m.values() if node is not root}
+        self.places: dict[tuple[Value, str, str], Operand] = {}
+        self.shared: dict[Any, Operand] = {}
+        self.steps: list[Step] = []
+        self.free: list[Buffer] = []
+        self.top = 0
+        self.since: tuple[set[int], set[int]] = (set(), set())
+        self.current: set[Node] = set()
+
+    # ------------------------------------------------------------ what is needed
+
+    def find_rows(self) -> None:
+        """Sends the wish for rows up the graph; only inputs read `across` columns are needed for all of them."""
+
+        def want(value: Value, rows: str) -> None:
+            value = source(value)
+            if value.ring is None and self.rows.get(value) != ALL:
+                self.rows[value] = rows
+
+        for value in self.graph.outputs.values():
+            want(value, value.rows)
+        for node in reversed(self.graph.nodes):
+            if self.is_alias(node) or not self.is_live(node):
+                continue
+            rows = self.node_rows(node)
+            for name, x in node.args.items():
+                if isinstance(x, Value):
+                    want(x, ALL if name in node.op.across else rows)
+
+    def is_alias(self, node: Node) -> bool:
+        return source(node.results[0]) is not node.results[0]
+
+    def is_live(self, node: Node) -> bool:
+        return any(source(v) in self.rows or v.ring is not None for v in node.results)
+
+    def node_rows(self, node: Node) -> str:
+        """The rows for which a node is computed."""
+        wishes = {self.rows[v] for v in node.results if v in self.rows} or {ALL}
+        return ALL if ALL in wishes else SCORED
+
+    def sources(self, node: Node) -> list[Value]:
+        return list(dict.fromkeys(source(x) for x in node.values if x.ring is None))
+
+    def fix_outputs(self) -> dict[Value, Buffer]:
+        """Sources that can be computed where the output lies."""
+        fixed = {}
+        for name, value in self.graph.outputs.items():
+            origin = source(value)
+            if origin not in fixed and value.rows == self.rows[origin]:
+                stride = self.lowering.stride(origin.size, F32)
+                fixed[origin] = Buffer(stride * self.capacity[value.rows], output=name)
+        return fixed
+
+    # ------------------------------------------------------------ fusions
+
+    def forms(self, value: Value) -> set[str]:
+        """The forms in which the nodes that are not fused away, and the outputs, read a source."""
+        wanted = {F32} if any(source(v) is value for v in self.graph.outputs.values()) else set()
+        for node in self.readers.get(value, ()):
+            wanted |= {
+                self.lowering.form(node, name)
+                for name, x in node.args.items()
+                if isinstance(x, Value) and source(x) is value
+            }
+        return wanted
+
+    def match_all(self) -> dict[Node, tuple[Fusion, Match]]:
+        """Root -> its fusion; from the end, so that the last op of a chain takes what leads to it."""
+        found: dict[Node, tuple[Fusion, Match]] = {}
+        taken: set[Node] = set()
+        for root in reversed(self.nodes):
+            if root in taken:
+                continue
+            forms = self.forms(root.results[0])
+            for fusion in self.lowering.fusions:
+                match: Match = {}
+                if len(forms) > 1 or not forms <= fusion.forms or not self.matches_at(fusion.pattern, root, match):
+                    continue
+                if taken.isdisjoint(match.values()) and self.closed(root, match, fusion) and fusion.when(self, match):
+                    found[root] = fusion, match
+                    taken |= set(match.values())
+                    break
+        return found
+
+    def matches_at(self, pattern: Pattern, node: Node, match: Match) -> bool:
+        if node.op.name not in pattern.ops or node in match.values():
+            return False
+        names = list(pattern.inputs)
+        orders = [names]
+        if node.op.name in ("add", "mul") and names:  # commutative: `a` may be `b`
+            orders.append([{"a": "b", "b": "a"}[n] for n in names])
+        for order in orders:
+            trial = {**match, pattern.name: node}
+            for actual, want in zip(order, pattern.inputs.values(), strict=True):
+                x = node[actual]
+                if not isinstance(x, Value) or not self.matches_at(want, source(x).node, trial):
+                    break
+            else:
+                match.clear()
+                match.update(trial)
+                return True
+        return False
+
+    def closed(self, root: Node, match: Match, fusion: Fusion) -> bool:
+        """Nobody outside reads what the step keeps to itself, and nobody before it what it writes besides."""
+        inside = set(match.values())
+        kept = {match[p.name] for p in walk(fusion.pattern) if p.keep}
+        for node in inside - {root}:
+            if self.node_rows(node) != self.node_rows(root) or len(node.results) > 1:
+                return False
+            outside = [r for r in self.readers[node.results[0]] if r not in inside]
+            if node in kept:
+                if any(self.order[r] < self.order[root] for r in outside):
+                    return False
+            elif (
+                outside
+                or node.results[0] in self.fixed
+                or any(source(v) is node.results[0] for v in self.graph.outputs.values())
+            ):
+                return False
+        return True
+
+    # ------------------------------------------------------------ for emitters
+
+    def read(self, value: Value, form: str = F32, rows: str | None = None) -> Operand:
+        """Where the rows of `value` lie in `form`; by default those that the step at hand is computed for."""
+        origin = source(value)
+        rows = rows or self.step_rows
+        key = (origin, form, rows)
+        if key not in self.places:
+            have = self.places.get((origin, form, ALL))
+            if have is None:
+                raise AssertionError(f"{origin} was never computed as {form} for the rows {rows!r}")
+            self.places[key] = Operand(self.buffer(have.stride * self.capacity[rows]), rows, have.stride, have.start)
+            self.lowering.gather(self, have, replace(self.places[key], writes=True))
+        place = self.places[key]
+        return replace(place, start=place.start + offset(value)) if form == F32 else place
+
+    def write(self, value: Value, form: str = F32, over: Operand | None = None) -> Operand:
+        """Room for a result.  `over`: an operand of the step whose place it takes if nobody needs that any more."""
+        rows = self.rows.get(value, self.step_rows)
+        stride = self.lowering.stride(value.size, form)
+        if form == F32 and value in self.fixed:
+            buffer = self.fixed[value]
+        elif over is not None and self.dies_here(over) and over.stride == stride and over.rows == rows:
+            buffer = over.buffer
+            self.places = {k: p for k, p in self.places.items() if p.buffer is not buffer}
+        else:
+            buffer = self.buffer(stride * self.capacity[rows])
+        place = Operand(buffer, rows, stride)
+        self.places[value, form, rows] = place
+        return replace(place, writes=True)
+
+    def share(self, key: Any, rows: str, stride: int, emit: Callable[[Operand], None]) -> Operand:
+        """Something that several steps read and no value stands for; `emit` writes it, once a pass."""
+        if (key, rows) not in self.shared:
+            place = Operand(self.buffer(stride * self.capacity[rows]), rows, stride)
+            emit(replace(place, writes=True))
+            self.shared[key, rows] = place
+        return self.shared[key, rows]
+
+    def step(self, kernel: str, *args: Any) -> None:
+        """Adds a step; the one before it gets a barrier if this one touches what was written since the last."""
+        reads, writes = set(), set()
+        for a in args:
+            if isinstance(a, (Operand, State)):
+                (writes if a.writes else reads).add(id(a.buffer if isinstance(a, Operand) else a.ring))
+        seen_reads, seen_writes = self.since
+        if self.steps and ((reads | writes) & seen_writes or writes & seen_reads):
+            self.steps[-1].barrier = True
+            seen_reads, seen_writes = set(), set()
+        self.since = (seen_reads | reads, seen_writes | writes)
+        self.steps.append(Step(kernel, args))
+
+    # ------------------------------------------------------------ memory
+
+    def buffer(self, size: int) -> Buffer:
+        size = -(-size // 64) * 64
+        fits = [b for b in self.free if b.size >= size]
+        if fits:
+            best = min(fits, key=lambda b: b.size)
+            self.free.remove(best)
+            return best
+        self.top += size
+        return Buffer(size, self.top - size)
+
+    def dies_here(self, operand: Operand) -> bool:
+        """Only the step at hand still reads what lies in the operand's buffer."""
+        held = {value for (value, _, _), place in self.places.items() if place.buffer is operand.buffer}
+        return operand.buffer.output is None and all(
+            value not in self.fixed and self.unread[value] == sum(r in self.current for r in self.readers[value])
+            for value in held
+        )
+
+    def done(self, nodes: set[Node]) -> None:
+        """Counts off what these nodes read and frees what nobody reads any more."""
+        for node in nodes:
+            for x in self.sources(node):
+                self.unread[x] -= 1
+        dead = [key for key in self.places if self.unread[key[0]] == 0 and key[0] not in self.fixed]
+        dead = [key for key in dead if not any(source(v) is key[0] for v in self.graph.outputs.values())]
+        released = {id(self.places[key].buffer): self.places[key].buffer for key in dead}
+        for key in dead:
+            del self.places[key]
+        still = {id(p.buffer) for p in self.places.values()}
+        self.free += [b for i, b in released.items() if i not in still and b.output is None]
+
+    # ------------------------------------------------------------ the walk
+
+    def convert_results(self, node: Node) -> None:
+        """Every other form in which anyone reads what lies there in float32."""
+        for value in node.results:
+            if value.ring is None and value in self.rows:
+                for form in sorted(self.forms(value) - {F32}):
+                    self.lowering.convert(self, value, form)
+
+    @property
+    def step_rows(self) -> str:
+        return next((self.node_rows(n) for n in self.current), ALL)
+
+    def plan(self) -> Plan:
+        for node in self.nodes:
+            if node in self.absorbed:
+                continue
+            if node in self.matches:
+                fusion, match = self.matches[node]
+                self.current = set(match.values())
+                fusion.emit(self, match)
+                for kept in (p for p in walk(fusion.pattern) if p.keep):
+                    self.convert_results(match[kept.name])
+            else:
+                self.current = {node}
+                self.lowering.plain[node.op.name](self, node)
+                self.convert_results(node)
+            self.done(self.current)
+        self.current = set()
+        outputs = {}
+        for name, value in self.graph.outputs.items():
+            place = self.read(value, rows=value.rows)
+            outputs[name] = place
+        if left := [v for v, n in self.unread.items() if n]:
+            raise AssertionError(f"nobody lowered what reads {left}")
+        if self.steps:
+            self.steps[-1].barrier = True
+        return Plan(self.steps, self.top, outputs)
+
+
+def walk(pattern: Pattern):
+    yield pattern
+    for p in pattern.inputs.values():
+        yield from walk(p)
