@@ -86,7 +86,8 @@ class CpuLowering:
 
     def table(self) -> Lowering:
         entrywise = ("add", "gelu", "mul", "scale", "silu", "slice", "softcap")
-        others = ("attend", "combine", "embed", "expert_linear", "linear", "lookup", "rms_norm", "rope", "route", "store")
+        products = ("embed", "linear", "expert_linear", "route", "lookup", "combine")
+        others = ("attend", "rms_norm", "rope", "store", *products)
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 
