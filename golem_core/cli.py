@@ -59,6 +59,8 @@ class _Value(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
+        if len(self.option.name) == 1:
+            value = value.removeprefix("=")  # "-n=5", which is read as -n with the value "=5"
         try:
             return self.option.type(value)
         except ValueError as error:

@@ -89,11 +89,13 @@ class Plugins:
             self._add(described, point.load)
 
     def _add(self, plugin: Plugin, load: Callable[[], Any]) -> None:
+        if any(plugin.name == other.name for other in self.found):
+            plugin.name = f"{plugin.name} ({plugin.distribution})"
         self.found.append(plugin)
         try:
             loaded = load()
             self.manager.register(loaded, plugin.name)
-        except Exception as error:  # a stranger's import may raise anything; it is reported by name
+        except (Exception, SystemExit) as error:  # a stranger's import may raise anything; it is reported by name
             plugin.fail(_reason(error))
             if self.manager.has_plugin(plugin.name):
                 self.manager.unregister(name=plugin.name)
@@ -246,7 +248,7 @@ def _of(caller: pluggy.HookCaller, plugin: object) -> list[pluggy.HookImpl]:
     return [impl for impl in caller.get_hookimpls() if impl.plugin is plugin]
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from litestar import Litestar
+from litestar import Litestar, Request
 
 from golem_core import plugins
 from golem_core.errors import GolemError
@@ -66,10 +66,10 @@ def application(server: Server) -> Any:
         openapi_config=None,
         logging_config=None,
     )
-    litestar = app
 
     def refuse(scope: Any, refusal: errors.Refusal) -> Any:
-        return errors.respond(server.envelopes, scope["path"], refusal).to_asgi_response(app=litestar, request=None)  # type: ignore[arg-type]
+        response = errors.respond(server.envelopes, scope["path"], refusal)
+        return response.to_asgi_response(app=None, request=Request(scope))
 
     listening: Address = server.options["addr"]
     app = _HeadAsGet(app)

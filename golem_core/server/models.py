@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from litestar import get
+from litestar import Request, get
 from litestar.exceptions import NotFoundException
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ def handlers(server: Server) -> list[Any]:
     def models() -> ModelList:
         return ModelList([described()])
 
-    @get("/v1/models/{model_id:str}", sync_to_thread=False)
-    def model(model_id: str) -> Model:
-        if model_id != server.name:
-            raise NotFoundException(f"the model {model_id!r} is not here; this server holds {server.name!r}")
+    @get("/v1/models/{identity:str}", sync_to_thread=False)
+    def model(request: Request) -> Model:
+        asked = request.path_params["identity"]
+        if asked != server.name:
+            raise NotFoundException(f"the model {asked!r} is not here; this server holds {server.name!r}")
         return described()
 
     return [models, model]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar import Request, Response, post
 
+from golem_core.errors import GolemError
 from golem_core.server import errors
 from golem_core.server.chat_request import Asked, prepare
 from golem_core.server.disconnect import unless_gone
@@ -201,7 +202,9 @@ def _identity() -> str:
 
 
 def _reason(generation: Generation) -> str:
-    return generation.finish_reason or "stop"
+    if generation.finish_reason not in ("stop", "length"):
+        raise GolemError("the answer was cut off: the server is stopping")
+    return generation.finish_reason
 
 
 def _usage(generation: Generation) -> Usage:

@@ -1,0 +1,230 @@
+"""The command line: both spellings of every option, their environment variables, and mistakes told in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from golem_core import cli, plugins
+from golem_core.options import Address, Option, address, duration
+
+
+@pytest.fixture
+def golem(monkeypatch, capsys):
+    """Run the program in this process: golem("serve", "-n", "5") → (status, what serve was given, stderr)."""
+    given: list[dict[str, Any]] = []
+    for name in ("GOLEM_MODEL", "GOLEM_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    commands = [(name, text, given.append, extra) for name, text, _, extra in cli._COMMANDS]
+    monkeypatch.setattr(cli, "_COMMANDS", commands)
+
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        given.clear()
+        for name in ("serve", "run"):
+            cli.cli.commands.pop(name, None)
+        monkeypatch.setattr(sys, "argv", ["golem", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        status: Any = stopped.value.code
+        output = capsys.readouterr()
+        return status, (given[0] if given else output.out), output.err
+
+    yield run
+    for name in ("serve", "run"):
+        cli.cli.commands.pop(name, None)
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("model", "a.gguf", "a.gguf"),
+        ("addr", ":0", Address("", 0)),
+        ("context", "2048", 2048),
+        ("n", "7", 7),
+        ("parallel", "4", 4),
+        ("cache-ttl", "1h30m", 5400.0),
+        ("device", "radio", "radio"),
+        ("threads", "3", 3),
+        ("api-key", "a,b", ("a", "b")),
+    ],
+)
+def test_an_option_is_taken_with_one_dash_two_and_from_the_environment(golem, monkeypatch, dashes, name, text, value):
+    assert golem("serve", dashes + name, text)[1][name] == value
+    assert golem("serve", f"{dashes}{name}={text}")[1][name] == value
+    variable = "GOLEM_" + name.upper().replace("-", "_")
+    monkeypatch.setenv(variable, text)
+    assert golem("serve")[1][name] == value
+    other = {"addr": "h:1", "cache-ttl": "2s", "model": "b", "device": "b", "api-key": "c"}.get(name, "9")
+    assert golem("serve", dashes + name, other)[1][name] not in (value, None), "the flag beats the variable"
+
+
+def test_defaults_are_those_of_the_documentation(golem) -> None:
+    status, options, _ = golem("serve")
+    assert status == 0
+    assert options["addr"] == Address("127.0.0.1", 8080)
+    assert (options["context"], options["n"], options["parallel"], options["cache-ttl"]) == (4096, 1024, 1, 0.0)
+    assert (options["device"], options["threads"], options["model"]) == ("cpu", None, None)
+    assert options["builtin-template"] is False
+
+
+def test_a_switch_is_read_from_flag_and_environment(golem, monkeypatch) -> None:
+    assert golem("serve", "-builtin-template")[1]["builtin-template"] is True
+    monkeypatch.setenv("GOLEM_BUILTIN_TEMPLATE", "0")
+    assert golem("serve")[1]["builtin-template"] is False
+    assert golem("serve", "--builtin-template")[1]["builtin-template"] is True
+    monkeypatch.setenv("GOLEM_BUILTIN_TEMPLATE", "1")
+    assert golem("serve")[1]["builtin-template"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-context", "abc"], ["-context", "'abc'"]),
+        (["-context", "0"], ["-context", "'0'"]),
+        (["-context", "-5"], ["-context", "'-5'"]),
+        (["--n=1.5"], ["-n", "'1.5'"]),
+        (["-addr", "localhost"], ["-addr", "'localhost'", "HOST:PORT"]),
+        (["-addr", "h:99999"], ["-addr", "'h:99999'"]),
+        (["-cache-ttl", "5 minutes"], ["-cache-ttl", "'5 minutes'"]),
+        (["-contxt", "5"], ["-contxt", "-context"]),
+        (["-model"], ["-model"]),
+        (["stray"], ["stray"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_option_and_value(golem, arguments, words) -> None:
+    status, _, error = golem("serve", *arguments)
+    assert status == 2
+    assert error.startswith("golem: ") and error.count("\n") == 1
+    for word in words:
+        assert word in error
+
+
+def test_a_mistake_in_the_environment_names_the_variable(golem, monkeypatch) -> None:
+    monkeypatch.setenv("GOLEM_CONTEXT", "abc")
+    assert golem("serve")[::2] == (2, "golem: GOLEM_CONTEXT 'abc': expected a whole number of at least 1\n")
+    monkeypatch.delenv("GOLEM_CONTEXT")
+    monkeypatch.setenv("GOLEM_BUILTIN_TEMPLATE", "maybe")
+    assert golem("serve")[::2] == (2, "golem: GOLEM_BUILTIN_TEMPLATE 'maybe': expected 1 or 0\n")
+
+
+def test_run_takes_a_prompt_and_its_switches(golem) -> None:
+    options = golem("run", "-p", "-hello", "-stats", "-raw", "-n", "5")[1]
+    assert (options["prompt"], options["stats"], options["raw"], options["n"]) == ("-hello", True, True, 5)
+    assert "addr" not in options
+    assert golem("run", "-addr", ":1")[0] == 2
+
+
+@pytest.mark.parametrize("flag", ["-version", "--version"])
+def test_the_version_is_printed(golem, flag) -> None:
+    for arguments in ([flag], ["serve", flag], ["run", flag]):
+        assert golem(*arguments)[:2] == (0, f"golem {plugins.version()}\n")
+
+
+def test_plugins_are_listed_with_their_failures(golem, package) -> None:
+    package("golem-broken", "3.1", "broken", "raise ValueError('sorry')\n")
+    status, listing, _ = golem("plugins")
+    assert status == 0
+    assert "golem-core" in listing and "devices, endpoints, samplers" in listing
+    assert "broken failed: ValueError: sorry" in listing
+    records = {record["name"]: record for record in json.loads(golem("plugins", "--json")[1])}
+    assert records["broken"] == {
+        "name": "broken",
+        "distribution": "golem-broken",
+        "version": "3.1",
+        "hooks": [],
+        "failures": ["ValueError: sorry"],
+    }
+    assert "golem_devices" in records["golem-core"]["hooks"]
+
+
+def test_plugins_add_options_and_commands(golem, package) -> None:
+    package(
+        "golem-stt",
+        "1",
+        "stt",
+        """
+        import click
+        from golem_core.hookspecs import hookimpl
+        from golem_core.options import Option, positive
+
+        @hookimpl
+        def golem_options():
+            return [Option("stt-parallel", "Recordings at once.", positive, 1)]
+
+        @hookimpl
+        def golem_commands(cli):
+            @cli.command("transcribe")
+            def transcribe():
+                click.echo("what was said")
+        """,
+    )
+    try:
+        assert golem("serve", "-stt-parallel", "3")[1]["stt-parallel"] == 3
+        assert golem("serve", "-stt-parallel", "none")[0] == 2
+        assert golem("transcribe")[1] == "what was said\n"
+    finally:
+        cli.cli.commands.pop("transcribe", None)
+
+
+@pytest.mark.parametrize("command", [["--version"], ["plugins"], ["plugins", "--json"]])
+def test_small_commands_import_nothing_heavy(command) -> None:
+    heavy = ("litestar", "uvicorn", "llvmlite", "numpy", "tokenizers", "sentencepiece", "jinja2")
+    code = f"import sys; sys.argv = ['golem', *{command!r}]\nfrom golem_core import cli\n"
+    code += "try: cli.main()\nexcept SystemExit: pass\n"
+    code += f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"GOLEM_PLUGINS": "", "PATH": ""}, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("90s", 90),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("300ms", 0.3),
+        ("2m0.5s", 120.5),
+        ("7µs", 7e-6),
+    ],
+)
+def test_durations_are_gos(text, seconds) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1h-3m", "5d", "1,5h", "h1"])
+def test_other_durations_are_refused(text) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
+        (":80", Address("", 80)),
+        ("[::1]:0", Address("::1", 0)),
+        ("my-host.example:65535", Address("my-host.example", 65535)),
+    ],
+)
+def test_addresses_are_host_and_port(text, found) -> None:
+    assert address(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host", "host:", "::1:80", "host:-1", "host:65536", "a b:1", "host:1:2"])
+def test_other_addresses_are_refused(text) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        address(text)
+
+
+def test_an_option_names_its_variable() -> None:
+    assert Option("cache-ttl", "").variable == "GOLEM_CACHE_TTL"
+    assert Option("stt", "", env="SPEECH").variable == "SPEECH"

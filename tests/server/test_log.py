@@ -1,0 +1,72 @@
+"""The line that each request leaves on standard error."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from golem_core.server.log import duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.0000004, "0s"),
+        (0.000412, "412µs"),
+        (0.0374, "37ms"),
+        (0.9996, "1s"),
+        (51.226, "51.226s"),
+        (51.31, "51.31s"),
+        (2, "2s"),
+        (62.5, "1m2.5s"),
+        (3600, "1h0m0s"),
+        (3725.001, "1h2m5.001s"),
+    ],
+)
+def test_durations_are_written_as_go_writes_them(seconds, text) -> None:
+    assert duration(seconds) == text
+
+
+def lines(capfd) -> list[str]:
+    time.sleep(0.1)
+    return capfd.readouterr().err.splitlines()
+
+
+TIME = r"(?:\d+µs|\d+ms|[\d.]+s|0s)"
+
+
+def test_an_answer_says_where_the_time_went(live, capfd) -> None:
+    size = len(live.chat(max_tokens=3).content)
+    [line] = lines(capfd)
+    shape = rf"POST /v1/chat/completions 200 {size} bytes in {TIME} — slot 0(?:, queued {TIME})? — 10 prompt in {TIME} "
+    shape += rf"\([\d.]+/s\), 3 drawn in {TIME} \(\d+\.\d\d/s\), length"
+    assert re.fullmatch(shape, line), line
+
+
+def test_a_refusal_ends_with_its_reason(live, capfd) -> None:
+    live.chat(n=2)
+    live.client.get("/nothing?x=1")
+    first, second = lines(capfd)
+    assert re.fullmatch(rf"POST /v1/chat/completions 400 \d+ bytes in {TIME}: n: 2 answers .*", first), first
+    assert re.fullmatch(rf"GET /nothing 404 \d+ bytes in {TIME}: there is no GET /nothing here", second), second
+
+
+def test_a_line_stays_one_line_whatever_the_path(live, capfd) -> None:
+    live.client.get("/a%0ab%1b[31m")
+    [line] = lines(capfd)
+    assert line.startswith("GET /a%0ab%1b[31m 404") or line.startswith("GET /a%0ab%1b%5B31m 404")
+
+
+def test_waiting_for_a_slot_is_told(live, capfd) -> None:
+    import threading
+
+    live.engine.prompt_delay = 0.1
+    threads = [threading.Thread(target=live.chat) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(", queued " in line and "ms" in line for line in lines(capfd)) >= 1

@@ -1,0 +1,299 @@
+"""What is refused, with which status, in which envelope, and that the message names the thing at fault."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+USER = {"role": "user", "content": "hello"}
+
+
+def parts(*found: Any) -> dict[str, Any]:
+    return {"messages": [USER, {"role": "user", "content": list(found)}]}
+
+
+REFUSED = [
+    ({"messages": None}, ["message"]),
+    ({"messages": []}, ["message"]),
+    ({"messages": "hello"}, ["messages", "array", '"hello"']),
+    ({"messages": ["hello"]}, ["messages[0]", "object"]),
+    ({"messages": [{"role": "user", "content": 5}]}, ["messages[0].content", "5"]),
+    ({"messages": [{"role": "robot", "content": "x"}]}, ["messages[0].role", "robot"]),
+    ({"messages": [{"content": "x"}]}, ["messages[0].role"]),
+    ({"n": 3}, ["n", "3", "one answer"]),
+    ({"n": 0}, ["n", "0"]),
+    ({"n": "three"}, ["n", "three"]),
+    ({"logprobs": True}, ["logprobs"]),
+    ({"tool_choice": "required"}, ["tool_choice", "required", "auto", "none"]),
+    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, ["tool_choice", "an object", "auto", "none"]),
+    ({"tools": [TOOL]}, ["tools", "not available"]),
+    ({"tools": [{"type": "retrieval"}]}, ["tools[0].type", "retrieval"]),
+    ({"tools": [{"type": "function", "function": {}}]}, ["tools[0].function.name"]),
+    ({"tools": {"a": 1}}, ["tools", "array"]),
+    ({"grammar": 'root ::= "a"'}, ["grammar", "not available"]),
+    ({"json_schema": {}}, ["json_schema", "not available"]),
+    ({"response_format": {"type": "json_object"}}, ["response_format", "not available"]),
+    ({"response_format": {"type": "yaml"}}, ["yaml", "text", "json_object", "json_schema"]),
+    ({"response_format": "json"}, ["response_format", "json"]),
+    ({"response_format": {"type": "json_object"}, "grammar": "x"}, ["grammar", "response_format"]),
+    ({"temperature": "hot"}, ["temperature", "hot"]),
+    ({"temperature": True}, ["temperature", "true"]),
+    ({"max_tokens": 1.5}, ["max_tokens", "1.5"]),
+    ({"max_tokens": "many"}, ["max_tokens", "many"]),
+    ({"max_tokens": [1]}, ["max_tokens", "[1]"]),
+    ({"seed": 1 << 70}, ["seed"]),
+    ({"seed": "x"}, ["seed", "x"]),
+    ({"repeat_penalty": 0}, ["repeat_penalty", "0"]),
+    ({"repeat_last_n": -2}, ["repeat_last_n", "-2"]),
+    ({"stop": 5}, ["stop", "5"]),
+    ({"stop": ["a", 5]}, ["stop[1]", "5"]),
+    ({"stream": "yes"}, ["stream", "yes"]),
+    ({"stream_options": []}, ["stream_options"]),
+    ({"logit_bias": {"-1": 1}}, ["logit_bias", "-1"]),
+    ({"logit_bias": {"99999999": 1}}, ["logit_bias", "99999999"]),
+    ({"logit_bias": {"1": "much"}}, ["logit_bias", "much"]),
+    ({"logit_bias": 7}, ["logit_bias", "7"]),
+    ({"logit_bias": [[1]]}, ["logit_bias"]),
+    ({"chat_template_kwargs": {"enable_thinking": "yes"}}, ["enable_thinking", "yes"]),
+    ({"chat_template_kwargs": {"messages": []}}, ["chat_template_kwargs.messages"]),
+    (parts({"type": "video", "video": "x"}), ["messages[1].content[0]", "video"]),
+    (parts({"type": "text"}), ["messages[1].content[0].text"]),
+    (parts("loose"), ["messages[1].content[0]"]),
+    (parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}), ["fetches nothing", "data:"]),
+    (parts({"type": "image_url", "image_url": "HTTP://example.com/a.png"}), ["fetches nothing", "data:"]),
+    (parts({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}), ["see", "-mmproj"]),
+    (parts({"type": "input_audio", "input_audio": {"data": "AAAA"}}), ["hear", "-mmproj"]),
+    ({"messages": [USER, {"role": "tool", "content": "4", "tool_call_id": "q"}]}, ["messages[1]", "tool_call_id", "q"]),
+    ({"messages": [USER, {"role": "tool", "content": "4"}]}, ["messages[1]", "tool_call_id"]),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]},
+        ["messages[0].tool_calls[0]", "arguments", "object"],
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+        ["messages[0].tool_calls[0]", "arguments", "JSON"],
+    ),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, ["messages[0].tool_calls[0]"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), REFUSED, ids=[json.dumps(fields)[:60] for fields, _ in REFUSED])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_cannot_be_answered_is_a_400_that_names_why(module_live, fields, named, stream) -> None:
+    response = module_live.chat(**{"stream": stream, **fields})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert {"message", "param", "code"} <= set(error)
+    for word in named:
+        assert word in error["message"]
+    assert module_live.engine.requests == [], "nothing refused reaches the engine"
+
+
+def test_refusals_come_in_their_order(module_live) -> None:
+    wrong: dict[str, Any] = {
+        "messages": [{"role": "tool", "content": "x"}],
+        "tool_choice": "required",
+        "response_format": {"type": "yaml"},
+        "n": 2,
+    }
+    for field in ("n", "response_format", "tool_choice", "messages"):
+        assert module_live.chat(**wrong).json()["error"]["param"] == field
+        wrong.pop(field)
+    assert module_live.chat(messages=[], n=2).json()["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"   ",
+        b"hello",
+        b"[]",
+        b"null",
+        b'"text"',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": -Infinity}',
+        b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}',
+        b'{"messages": [{"role": "user", "content": "x"}], "unknown": "\xff"}',
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "\\udc00 x"}]}',
+        b'{"messages": [{"role": "user", "content": "x"}]} trailing',
+        b'{"messages": [{"role": "user", "content": "x"}]',
+        b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"messages": [{"role": "user", "content": "x"}], "deep": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}",
+        b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: repr(body[-40:]),
+)
+def test_odd_json_is_a_400_and_never_a_500(module_live, body) -> None:
+    response = module_live.client.post("/v1/chat/completions", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_of_repeated_keys_the_last_counts(live) -> None:
+    body = b'{"messages": [], "max_tokens": 1, "messages": [{"role": "user", "content": "ab"}], "max_tokens": 2}'
+    response = live.client.post("/v1/chat/completions", content=body)
+    assert response.json()["choices"][0]["message"]["content"] == "us"
+
+
+def test_a_prompt_longer_than_its_slot_is_refused_with_both_counts(start) -> None:
+    live = start(context=64)
+    for stream in (False, True):
+        response = live.chat(messages=[{"role": "user", "content": "x" * 64}], stream=stream)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (69, 64)
+        assert "69" in error["message"] and "64" in error["message"] and "-context" in error["message"]
+
+
+def test_a_body_over_the_limit_is_a_413(start, monkeypatch) -> None:
+    monkeypatch.setattr("golem_core.server.app.BODY_LIMIT", 1000)
+    live = start()
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+    for content in (body, (body[start : start + 100] for start in range(0, len(body), 100))):
+        response = live.client.post("/v1/chat/completions", content=content)
+        assert response.status_code == 413
+        assert response.json()["error"]["type"] == "invalid_request_error"
+        assert "1000" in response.json()["error"]["message"]
+
+
+def test_a_body_of_many_megabytes_is_read(live) -> None:
+    big = {"messages": [{"role": "user", "content": "hi"}], "padding": "x" * (20 << 20)}
+    assert live.client.post("/v1/chat/completions", json=big).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/nothing", "/v1/embeddings", "/v1/chat", "/v1/models/a/b"])
+def test_an_unknown_path_is_a_404_in_openais_envelope(module_live, path) -> None:
+    response = module_live.client.post(path, json={})
+    assert response.status_code == 404
+    assert response.json()["error"]["type"] == "not_found_error"
+    assert path in response.json()["error"]["message"]
+
+
+def test_an_unknown_path_under_api_is_a_404_in_ollamas_envelope(module_live) -> None:
+    response = module_live.client.get("/api/nothing")
+    assert response.status_code == 404
+    assert isinstance(response.json()["error"], str)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/v1/messages"])
+def test_endpoints_that_are_not_here_name_the_one_that_is(module_live, path) -> None:
+    response = module_live.client.post(path, json={"prompt": "x"})
+    assert response.status_code == 404
+    assert response.json()["error"]["type"] == "not_found_error"
+    assert "/v1/chat/completions" in response.json()["error"]["message"]
+
+
+def test_a_wrong_method_is_a_405_that_names_the_right_ones(module_live) -> None:
+    response = module_live.client.get("/v1/chat/completions")
+    assert response.status_code == 405
+    assert "POST" in response.headers["allow"]
+    assert response.json()["error"]["type"] == "invalid_request_error"
+    assert "POST" in response.json()["error"]["message"]
+    assert module_live.client.delete("/v1/models/tiny-echo").status_code == 405
+    assert "GET" in module_live.client.delete("/v1/models/tiny-echo").headers["allow"]
+
+
+def test_head_has_the_headers_of_get_and_no_body(module_live) -> None:
+    for path in ("/", "/health", "/v1/models"):
+        response, full = module_live.client.head(path), module_live.client.get(path)
+        assert response.status_code == 200
+        assert response.content == b""
+        assert response.headers["content-length"] == full.headers["content-length"] == str(len(full.content))
+    assert module_live.client.head("/v1/chat/completions").status_code == 405
+    assert module_live.client.get("/").text == "golem is running"
+    assert module_live.client.get("/health").json() == {"status": "ok"}
+
+
+def test_options_lists_the_methods(module_live) -> None:
+    response = module_live.client.options("/v1/chat/completions")
+    assert response.status_code == 204
+    assert "POST" in response.headers["allow"]
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_models_lists_the_one_model(module_live) -> None:
+    body = module_live.client.get("/v1/models").json()
+    assert body["object"] == "list"
+    [model] = body["data"]
+    assert (model["id"], model["object"], model["owned_by"]) == ("tiny-echo", "model", "golem")
+    assert isinstance(model["created"], int)
+    assert module_live.client.get("/v1/models/tiny-echo").json()["id"] == "tiny-echo"
+    missing = module_live.client.get("/v1/models/other")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost", 200),
+        ("LOCALHOST:8080", 200),
+        ("app.localhost", 200),
+        ("[::1]:8080", 200),
+        ("192.168.1.4:80", 200),
+        ("printer.local", 200),
+        ("host.docker.internal:8080", 200),
+        (socket.gethostname(), 200),
+        ("", 403),
+        ("evil.example", 403),
+        ("evil.example:8080", 403),
+        ("localhost.evil.example", 403),
+        ("notlocalhost", 403),
+        ("evillocal", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("8.8.8.8", 403),
+        ("[::1]evil", 403),
+        ("localhost:80@evil", 403),
+    ],
+)
+def test_a_loopback_server_answers_local_names_only(module_live, host, status) -> None:
+    with socket.create_connection(("127.0.0.1", module_live.port)) as connection:
+        connection.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        reply = b""
+        while piece := connection.recv(65536):
+            reply += piece
+    assert int(reply.split()[1]) == status
+    if status == 403:
+        assert b'"permission_error"' in reply
+
+
+def test_a_server_for_every_interface_does_not_look_at_the_host(start) -> None:
+    from golem_core.options import Address
+
+    live = start(options={"addr": Address("", 0)})
+    assert live.client.get("/v1/models", headers={"host": "my.example"}).status_code == 200
+
+
+def test_keys_are_asked_for_where_they_are_set(start) -> None:
+    live = start(options={"api-key": ("first", "second")})
+    for path in ("/", "/health", "/v1/models", "/v1/models/tiny-echo"):
+        assert live.client.get(path).status_code == 200
+    body = {"messages": [USER]}
+    for headers, status in [
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": "Basic first"}, 401),
+        ({"authorization": "Bearer first"}, 200),
+        ({"authorization": "bearer second"}, 200),
+        ({"x-api-key": "second"}, 200),
+        ({"x-api-key": "secon"}, 401),
+    ]:
+        response = live.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert response.status_code == status, headers
+        if status == 401:
+            assert response.json()["error"]["type"] == "authentication_error"
+    assert live.client.get("/nothing").status_code == 401
+
+
+def test_without_keys_any_key_is_welcome(module_live) -> None:
+    assert module_live.client.get("/v1/models", headers={"authorization": "Bearer anything"}).status_code == 200
