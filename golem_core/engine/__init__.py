@@ -1,0 +1,18 @@
+"""Holding conversations: slots, continuous batching, prefix reuse, and answers as streams of tokens."""
+
+from __future__ import annotations
+
+from golem_core.engine.engine import Engine
+from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
+from golem_core.engine.roles import Architecture, ChatModel, SamplingDefaults
+
+__all__ = [
+    "Architecture",
+    "ChatModel",
+    "Engine",
+    "FinishReason",
+    "Generation",
+    "GenerationRequest",
+    "SamplingDefaults",
+    "Token",
+]

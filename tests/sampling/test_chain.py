@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+import slow_rules as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,10 +23,6 @@ from golem_core.sampling import (
 )
 from golem_core.sampling.penalties import TokenCounts
 from golem_core.sampling.rows import largest, pick
-
-_spec = importlib.util.spec_from_file_location("sampling_reference", Path(__file__).with_name("reference.py"))
-reference = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(reference)
 
 # Logits on a coarse grid: many ties, and no borderline that depends on the last bit.
 logit = st.integers(-40, 40).map(lambda n: n / 4)

@@ -1,0 +1,195 @@
+"""Using a model from Python: load a file, make tokens of text, and draw answers.
+
+with golem_core.load("model.gguf") as model:
+    for token in model.generate(model.tokenize("Once upon a time", special=True), max_tokens=50):
+        print(token.text, end="")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golem_core.errors import BadRequest, Unsupported
+
+if TYPE_CHECKING:
+    from golem_core.engine import Engine, Generation, Token
+    from golem_core.engine.roles import ChatModel
+    from golem_core.text import ChatTemplate
+
+
+def load(
+    path: str | Path,
+    *,
+    context: int = 4096,
+    device: str = "cpu",
+    slots: int = 1,
+    threads: int | None = None,
+    cache_ttl: float = 0.0,
+    width: int | None = None,
+    **options: Any,
+) -> LoadedModel:
+    """Open the model file (or directory) at `path` on a device, ready to answer.
+
+    `context` positions are divided among `slots` conversations, `width` is the most positions of a pass, and
+    `threads` and `options` are the device's own, named as on the command line.  Architecture and device come from
+    the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
+    architecture, a device, an op or a weight type that nothing installed can do.
+    """
+    from golem_core import plugins
+    from golem_core.engine import Engine
+    from golem_core.engine.roles import ChatModel
+    from golem_core.files import open_model
+
+    kind = plugins.device(device)
+    file = open_model(path)
+    try:
+        model = plugins.architecture(file.architecture).open(file)
+        if not isinstance(model, ChatModel):
+            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
+        opened = kind.open({"device": device, "threads": threads, **options})
+        try:
+            engine = Engine(model, opened, context=context, slots=slots, cache_ttl=cache_ttl, width=width)
+        except BaseException:
+            opened.close()
+            raise
+    except BaseException:
+        file.close()
+        raise
+    return LoadedModel(model, engine, opened)
+
+
+class Answer:
+    """An answer as it is drawn: an iterator over its tokens.
+
+    Leaving it before its end, or letting go of it, cancels it.  `generation` has the facts: why it ended, how much
+    of the prompt was cached, and where the time went.
+    """
+
+    def __init__(self, generation: Generation):
+        self.generation = generation
+
+    def __iter__(self) -> Iterator[Token]:
+        return self
+
+    def __next__(self) -> Token:
+        return next(self.generation)
+
+    def text(self) -> str:
+        """What is left of the answer, as one string."""
+        return "".join(token.text for token in self)
+
+    def close(self) -> None:
+        """End the answer here."""
+        self.generation.cancel()
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LoadedModel:
+    """A model on a device.  Use it as a context manager, or close it.  Answers may be drawn from many threads."""
+
+    def __init__(self, model: ChatModel, engine: Engine, device: Any):
+        self.model = model
+        self.engine = engine
+        self._device = device
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def close(self) -> None:
+        """End the running answers and let go of device and file."""
+        self.engine.close()
+        self._device.close()
+        self.model.file.close()
+
+    def __enter__(self) -> LoadedModel:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def tokenize(self, text: str, special: bool = False) -> list[int]:
+        """The ids of `text`.  `special` adds the tokens that the file puts around a text, and takes the names of
+        control tokens in it for those tokens."""
+        return self.model.tokenizer.encode(text, add_special=special, parse_special=special)
+
+    def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of `ids`; `special` shows control tokens by their names."""
+        return self.model.tokenizer.decode(ids, special=special)
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 1024,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Iterable[str] = (),
+        ignore_eos: bool = False,
+        logprobs: bool = True,
+        top_logprobs: int = 0,
+        **sampling: Any,
+    ) -> Answer:
+        """Continue a prompt of token ids.
+
+        Temperature, top_k, top_p and min_p default to what the model's file recommends; `sampling` takes the other
+        fields of SamplingParams.  Each token comes with its log-probability unless `logprobs` is False, and with
+        the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range.
+        """
+        from golem_core.engine import GenerationRequest
+        from golem_core.sampling import SamplingParams
+
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        preset = self.model.sampling
+        chosen = {name: getattr(preset, name) if value is None else value for name, value in given.items()}
+        request = GenerationRequest(
+            prompt=list(ids),
+            max_tokens=max_tokens,
+            sampling=SamplingParams(seed=seed, **chosen, **sampling),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=ignore_eos,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
+        )
+        return Answer(self.engine.submit(request))
+
+    def chat(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        template_variables: dict[str, Any] | None = None,
+        **generation: Any,
+    ) -> Answer:
+        """Answer a conversation, written down by the model's chat template.
+
+        `messages` are dicts with "role" and "content"; `generation` takes the keywords of `generate`.  Raises
+        BadRequest where the model has no template or the template refuses the messages.
+        """
+        template = self._template()
+        prompt = template.render(messages, tools=tools, **(template_variables or {}))
+        return self.generate(self.model.tokenizer.encode(prompt, parse_special=True), **generation)
+
+    def _template(self) -> ChatTemplate:
+        from golem_core.text import ChatTemplate
+
+        model, tokenizer = self.model, self.model.tokenizer
+        if model.template is not None:
+            return model.template
+        if model.fallback_template is None:
+            raise BadRequest(f"{model.name} has no chat template; it only continues text", param="messages")
+        bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
+        return ChatTemplate(model.fallback_template, bos_token=bos, eos_token=eos)

@@ -1,0 +1,36 @@
+"""From drawn tokens to the text of an answer: complete characters, nothing of a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from golem_core.text import StopMatcher, Utf8Assembler
+
+if TYPE_CHECKING:
+    from golem_core.text import Tokenizer
+
+
+class AnswerText:
+    """Assembles the text of one answer as its tokens are drawn."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]):
+        self._tokenizer = tokenizer
+        self._characters = Utf8Assembler()
+        self._matcher = StopMatcher(stop) if stop else None
+
+    def push(self, token: int) -> tuple[str, bool]:
+        """The text that may be sent now, and whether a stop string ended the answer with it."""
+        text = self._characters.push(self._tokenizer.piece(token))
+        return (text, False) if self._matcher is None else self._matcher.push(text)
+
+    def flush(self) -> str:
+        """What was held back, when the answer ends for another reason than a stop string.
+
+        The bytes of an incomplete character are dropped.
+        """
+        text = self._characters.flush()
+        if self._matcher is None:
+            return text
+        emitted, stopped = self._matcher.push(text)
+        return emitted if stopped else emitted + self._matcher.flush()

@@ -1,0 +1,90 @@
+"""One request in flight: which tokens are fed, which are not yet, and what becomes of the next logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golem_core.engine.answer import AnswerText
+from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
+from golem_core.engine.slots import Slot
+from golem_core.sampling import LogProbs, SamplerChain
+
+if TYPE_CHECKING:
+    from golem_core.engine.roles import ChatModel
+
+
+class Conversation:
+    """The state of one request.  It is handed from thread to thread; only one works on it at a time."""
+
+    def __init__(
+        self, model: ChatModel, request: GenerationRequest, generation: Generation, chain: SamplerChain, context: int
+    ):
+        self.request = request
+        self.generation = generation
+        self.slot: Slot | None = None
+        self.position = 0  # where the next token is fed
+        self._tokens = list(request.prompt)  # the prompt and what was drawn after it
+        self._chain = chain
+        self._context = context
+        self._suppress = np.array(model.suppress, np.int64)
+        self._ends: frozenset[int] = frozenset() if request.ignore_eos else model.tokenizer.eog
+        self._text = AnswerText(model.tokenizer, request.stop)
+
+    @property
+    def waiting(self) -> int:
+        """How many tokens are known and not yet fed."""
+        return len(self._tokens) - self.position
+
+    @property
+    def reading(self) -> bool:
+        """Whether the prompt is not yet fed to its end."""
+        return self.position < len(self.request.prompt)
+
+    def begin(self, slot: Slot) -> None:
+        """Take a slot, and resume where its contents part from the prompt."""
+        self.slot = slot
+        self.position = slot.resume(self.request.prompt)
+        self.generation.start(slot.index, self.position)
+
+    def upcoming(self, count: int) -> list[int]:
+        """The next `count` tokens to feed, from `position` on."""
+        return self._tokens[self.position : self.position + count]
+
+    def fed(self, count: int) -> None:
+        """A pass has fed the next `count` tokens."""
+        assert self.slot is not None
+        self.slot.wrote(self.upcoming(count))
+        reading = self.reading
+        self.position += count
+        if reading:
+            self.generation.read(count, whole=not self.reading)
+
+    def draw(self, logits: np.ndarray) -> tuple[Token, FinishReason | None]:
+        """The next token, and why the answer ends with it if it does.
+
+        `logits` is float32 (vocabulary,) and is overwritten.  Raises what a sampler raises.
+        """
+        request = self.request
+        logits[self._suppress] = -np.inf
+        wanted = request.logprobs or request.top_logprobs > 0
+        untouched = logits.copy() if wanted else None
+        token = self._chain.draw(logits)
+        self._tokens.append(token)
+        text, reason = self._judge(token)
+        if untouched is None:
+            return Token(token, text), reason
+        table = LogProbs(untouched)
+        return Token(token, text, table.of(token), tuple(table.top(request.top_logprobs))), reason
+
+    def _judge(self, token: int) -> tuple[str, FinishReason | None]:
+        if token in self._ends:
+            return self._text.flush(), "stop"
+        text, stopped = self._text.push(token)
+        if stopped:
+            return text, "stop"
+        drawn = len(self._tokens) - len(self.request.prompt)
+        if drawn >= self.request.max_tokens or self.position + 1 >= self._context:
+            return text + self._text.flush(), "length"
+        return text, None

@@ -1,0 +1,278 @@
+"""The engine: one thread owns the compiled pass and batches whatever conversations are ready into it.
+
+Requests come in through `submit` from any thread, answers leave through their `Generation`s.  Drawing from logits,
+making text of tokens and handing them over happen on other threads, except for a lone conversation: nothing else
+can be held up then, and changing threads would only cost time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from golem_core.engine.conversation import Conversation
+from golem_core.engine.request import FinishReason, Generation, GenerationRequest
+from golem_core.engine.runner import Runner
+from golem_core.engine.scheduler import Chunk, patience, plan
+from golem_core.engine.slots import SlotPool
+from golem_core.errors import BadRequest, GolemError
+from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
+
+if TYPE_CHECKING:
+    from golem_core.engine.roles import ChatModel
+
+_MOST_DRAWERS = 4
+
+
+class Engine:
+    """Continues token sequences with `model` on `device`, `slots` of them at a time.
+
+    `context` is the number of positions held in all; each slot has an equal share, `slot_context`.  `cache_ttl` is
+    after how many idle seconds a slot forgets what it holds (0: never).  `width` is the most columns of a pass, at
+    most and by default what the device takes.  `stages` are the sampler stages, by default those of every plugin.
+
+    Raises GolemError where a slot would have fewer than two positions.  Close it to end its threads.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        device: Any,
+        *,
+        context: int = 4096,
+        slots: int = 1,
+        cache_ttl: float = 0.0,
+        width: int | None = None,
+        stages: Sequence[SamplerStage] | None = None,
+    ):
+        if slots < 1 or context // slots < 2:
+            raise GolemError(f"a context of {context} positions can't be divided among {slots} conversations")
+        if stages is None:
+            from golem_core import plugins
+
+            stages = plugins.sampler_stages()
+        self.model = model
+        self.context = context
+        self.slots = slots
+        self.slot_context = context // slots
+        sizes = {"slots": slots, "context": self.slot_context} | ({} if width is None else {"width": width})
+        compiled = device.compile(model.build(), **sizes)
+        self.width: int = compiled.width if width is None else min(width, compiled.width)
+        self._stages = list(stages)
+        self._runner = Runner(compiled)
+        self._pool = SlotPool(slots, compiled.rings, cache_ttl)
+        self._rows = np.empty((slots, model.vocab_size), np.float32)  # a copy of each slot's logits, to draw from
+
+        # Everything below is shared between threads and guarded by this condition.
+        self._changed = threading.Condition()
+        self._queue: deque[Conversation] = deque()  # waiting for a slot, first come first served
+        self._active: set[Conversation] = set()  # holding a slot
+        self._ready: list[Conversation] = []  # those of the active with tokens to feed, the longest waiting first
+        self._cancelled = False  # some conversation may have been cancelled
+        self._closed = False
+        self._failure: BaseException | None = None
+
+        self._to_draw: queue.SimpleQueue[Conversation | None] = queue.SimpleQueue()
+        drawers = min(slots, os.cpu_count() or 1, _MOST_DRAWERS) if slots > 1 else 0
+        self._drawers = [
+            threading.Thread(target=self._draw_all, name=f"golem-draw-{index}", daemon=True) for index in range(drawers)
+        ]
+        self._thread = threading.Thread(target=self._work, name="golem-engine", daemon=True)
+        for thread in (*self._drawers, self._thread):
+            thread.start()
+
+    # ------------------------------------------------------------ called from any thread
+
+    def submit(self, request: GenerationRequest) -> Generation:
+        """Queue a request and return its answer at once.
+
+        Raises BadRequest for an empty prompt, one that doesn't fit a slot (code "context_length_exceeded"), ids
+        outside the vocabulary, a budget below 1, and sampling values that a stage refuses; GolemError when the
+        engine is closed.
+        """
+        self._check(request)
+        context = SamplerContext(self.model.vocab_size, request.prompt, self.model.tokenizer)
+        chain = SamplerChain.build(self._stages, request.sampling, context)
+        generation = Generation(len(request.prompt), self._notice)
+        conversation = Conversation(self.model, request, generation, chain, self.slot_context)
+        with self._changed:
+            if self._failure is not None:
+                raise GolemError(f"the engine has failed: {self._failure}") from self._failure
+            if self._closed:
+                raise GolemError("the engine is closed")
+            self._queue.append(conversation)
+            self._changed.notify()
+        return generation
+
+    def close(self) -> None:
+        """End the running answers as cancelled and stop the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+        for _ in self._drawers:
+            self._to_draw.put(None)
+        for thread in self._drawers:
+            thread.join()
+        for conversation in (*self._queue, *self._active):
+            conversation.generation.end("cancelled")
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check(self, request: GenerationRequest) -> None:
+        prompt, limit = request.prompt, self.slot_context
+        if not prompt:
+            raise BadRequest("the prompt is empty", param="prompt")
+        if len(prompt) >= limit:
+            share = f" (-context {self.context} divided among {self.slots})" if self.slots > 1 else ""
+            raise BadRequest(
+                f"the prompt has {len(prompt)} tokens, and a conversation holds fewer than {limit}{share}; "
+                "shorten it or start with a larger -context",
+                code="context_length_exceeded",
+                n_prompt_tokens=len(prompt),
+                n_ctx=limit,
+            )
+        if min(prompt) < 0 or max(prompt) >= self.model.vocab_size:
+            wrong = next(token for token in prompt if not 0 <= token < self.model.vocab_size)
+            raise BadRequest(
+                f"the prompt has the token {wrong}; the vocabulary ends at {self.model.vocab_size - 1}", param="prompt"
+            )
+        if request.max_tokens < 1:
+            raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
+
+    def _notice(self) -> None:
+        with self._changed:
+            self._cancelled = True
+            self._changed.notify()
+
+    # ------------------------------------------------------------ the thread that owns the pass
+
+    def _work(self) -> None:
+        try:
+            while chunks := self._next_chunks():
+                self._run(*chunks)
+        except BaseException as error:  # a defect; the readers must not wait for ever
+            with self._changed:
+                self._failure = error
+                conversations = [*self._queue, *self._active]
+            for conversation in conversations:
+                conversation.generation.end(None, GolemError(f"the engine has failed: {error}"))
+            raise
+
+    def _next_chunks(self) -> tuple[list[Chunk], float] | None:
+        """What to run next, and for how long company was waited for; None when the engine is to stop."""
+        began: float | None = None
+        with self._changed:
+            while not self._closed:
+                if self._cancelled:
+                    self._drop_cancelled()
+                self._admit()
+                now = time.perf_counter()
+                remaining = None
+                if self._ready:
+                    began = began or now
+                    wait = patience(len(self._ready), len(self._active), self._runner.last_seconds)
+                    remaining = began + wait - now
+                    if remaining <= 0:
+                        chunks = plan(self._ready, self.width)
+                        taken = {chunk.conversation for chunk in chunks}
+                        self._ready = [each for each in self._ready if each not in taken]
+                        return chunks, now - began
+                self._changed.wait(remaining)
+        return None
+
+    def _drop_cancelled(self) -> None:
+        self._cancelled = False
+        self._queue = deque(each for each in self._queue if not each.generation.ended)
+        for conversation in [each for each in self._ready if each.generation.ended]:
+            self._ready.remove(conversation)
+            self._release(conversation)
+        # One that is being drawn for is released when its token comes.
+
+    def _admit(self) -> None:
+        while self._queue:
+            slot = self._pool.acquire(self._queue[0].request.prompt)
+            if slot is None:
+                return
+            conversation = self._queue.popleft()
+            conversation.begin(slot)
+            self._active.add(conversation)
+            self._ready.append(conversation)
+
+    def _run(self, chunks: list[Chunk], waited: float) -> None:
+        scored = [chunk.conversation for chunk in chunks if chunk.scored]
+        try:
+            logits = self._runner.run(chunks, waited)
+            for conversation, row in zip(scored, logits, strict=True):
+                np.copyto(self._row(conversation), row)
+        except Exception as error:  # whatever a device raises concerns the conversations in this pass only
+            for chunk in chunks:
+                assert chunk.conversation.slot is not None
+                chunk.conversation.slot.forget()
+                failure = GolemError(f"the pass failed on the device: {error}")
+                failure.__cause__ = error
+                self._finish(chunk.conversation, None, failure)
+            return
+        for chunk in chunks:
+            chunk.conversation.fed(chunk.count)
+        with self._changed:
+            self._ready += [chunk.conversation for chunk in chunks if chunk.conversation.waiting]
+            alone = len(self._active) == 1
+        if alone and scored:
+            self._draw(scored[0])
+        else:
+            for conversation in scored:
+                self._to_draw.put(conversation)
+
+    def _row(self, conversation: Conversation) -> np.ndarray:
+        assert conversation.slot is not None
+        return self._rows[conversation.slot.index]
+
+    # ------------------------------------------------------------ drawing, on whichever thread
+
+    def _draw_all(self) -> None:
+        while (conversation := self._to_draw.get()) is not None:
+            self._draw(conversation)
+
+    def _draw(self, conversation: Conversation) -> None:
+        generation = conversation.generation
+        try:
+            if generation.ended:
+                self._finish(conversation, "cancelled")
+                return
+            token, reason = conversation.draw(self._row(conversation))
+        except Exception as error:  # a sampler's error, a stranger's among them, concerns this conversation only
+            self._finish(conversation, None, error)
+            return
+        generation.deliver(token)
+        if reason is not None:
+            self._finish(conversation, reason)
+            return
+        with self._changed:
+            self._cancelled |= generation.ended
+            self._ready.append(conversation)
+            self._changed.notify()
+
+    def _finish(
+        self, conversation: Conversation, reason: FinishReason | None, error: BaseException | None = None
+    ) -> None:
+        with self._changed:
+            self._release(conversation)
+            self._changed.notify()
+        conversation.generation.end(reason, error)
+
+    def _release(self, conversation: Conversation) -> None:
+        assert conversation.slot is not None
+        self._pool.release(conversation.slot)
+        self._active.discard(conversation)

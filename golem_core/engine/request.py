@@ -1,0 +1,201 @@
+"""What is asked of the engine, and what it hands back: a request, its tokens, and the stream of them.
+
+A `Generation` is written by the engine's threads and read by one reader, from a thread or from an asyncio task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from golem_core.sampling import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass
+class GenerationRequest:
+    """A prompt and how to continue it.
+
+    `prompt` is token ids; `max_tokens` bounds the answer.  `ignore_eos` goes on past the tokens that end an
+    answer.  `logprobs` asks for the log-probability of each token, and `top_logprobs` > 0 for that and the
+    likeliest ones beside it.
+    """
+
+    prompt: list[int]
+    max_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One drawn token.
+
+    `text` is what it adds to the answer: only complete characters, nothing of a stop string, and "" while either
+    is undecided.  `logprob` and the pairs (id, log-probability) of `top_logprobs` are natural logarithms under the
+    model's own distribution, before bias, truncation and temperature; None and () where not asked for.
+    """
+
+    id: int
+    text: str
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+class Generation:
+    """The answer to a request as it is drawn: iterate over it for its tokens, with `for` or with `async for`.
+
+    Every drawn token comes once, the one that ends the answer included; their texts joined are the answer.
+    Iterating raises what made the conversation fail, after the tokens drawn until then.  `cancel` ends it early;
+    leaving a `with` block does the same.  One reader at a time.
+
+    Facts, complete once it has ended: `slot` (None while queued), `queued` seconds before a slot was free,
+    `prompt_tokens`, of which `cached_tokens` were held already and `fed` were read in `prompt_seconds`, `drawn`
+    tokens in `draw_seconds`, and `finish_reason`, None until the end and after a failure.
+    """
+
+    def __init__(self, prompt_tokens: int, notice: Callable[[], None] = lambda: None):
+        self.slot: int | None = None
+        self.queued = 0.0
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = 0
+        self.fed = 0
+        self.drawn = 0
+        self.prompt_seconds = 0.0
+        self.draw_seconds = 0.0
+        self.finish_reason: FinishReason | None = None
+        self._notice = notice
+        self._lock = threading.Lock()
+        self._tokens: deque[Token] = deque()
+        self._wake: Callable[[], object] | None = None
+        self._ended = False
+        self._error: BaseException | None = None
+        self._submitted = time.perf_counter()
+        self._started: float | None = None
+        self._first_logits: float | None = None
+
+    # ------------------------------------------------------------ the reader's side
+
+    def cancel(self) -> None:
+        """End the answer here.  The slot is given back before the next pass; what was read stays cached."""
+        with self._lock:
+            self._tokens.clear()
+        if self.end("cancelled"):
+            self._notice()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further token will be drawn."""
+        return self._ended
+
+    def __iter__(self) -> Iterator[Token]:
+        return self
+
+    def __next__(self) -> Token:
+        while True:
+            with self._lock:
+                if (token := self._pop()) is not None:
+                    return token
+                if self._ended:
+                    raise StopIteration
+                gate = threading.Lock()
+                gate.acquire()
+                self._wake = gate.release
+            gate.acquire()
+
+    def __aiter__(self) -> AsyncIterator[Token]:
+        return self
+
+    async def __anext__(self) -> Token:
+        while True:
+            with self._lock:
+                if (token := self._pop()) is not None:
+                    return token
+                if self._ended:
+                    raise StopAsyncIteration
+                loop = asyncio.get_running_loop()
+                arrived = loop.create_future()
+                self._wake = lambda: loop.call_soon_threadsafe(_resolve, arrived)
+            await arrived
+
+    def _pop(self) -> Token | None:
+        if self._tokens:
+            return self._tokens.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cancel()
+
+    # ------------------------------------------------------------ the engine's side
+
+    def start(self, slot: int, cached_tokens: int) -> None:
+        """A slot was taken that holds the first `cached_tokens` of the prompt."""
+        with self._lock:
+            if not self._ended:
+                self._started = time.perf_counter()
+                self.queued = self._started - self._submitted
+                self.slot = slot
+                self.cached_tokens = cached_tokens
+
+    def read(self, count: int, whole: bool) -> None:
+        """`count` positions of the prompt were fed; `whole` when they were the last ones."""
+        with self._lock:
+            if not self._ended:
+                self.fed += count
+                if whole:
+                    self._first_logits = time.perf_counter()
+
+    def deliver(self, token: Token) -> None:
+        """Hand one token to the reader, without ever waiting for it."""
+        with self._lock:
+            if self._ended:
+                return
+            self.drawn += 1
+            self._tokens.append(token)
+            wake, self._wake = self._wake, None
+        self._call(wake)
+
+    def end(self, reason: FinishReason | None, error: BaseException | None = None) -> bool:
+        """No token follows.  The first end counts; returns whether this was it."""
+        with self._lock:
+            if self._ended:
+                return False
+            now = time.perf_counter()
+            if self._started is None:
+                self.queued = now - self._submitted
+            else:
+                self.prompt_seconds = (self._first_logits or now) - self._started
+                self.draw_seconds = now - (self._first_logits or now)
+            self.finish_reason = reason
+            self._error = error
+            self._ended = True
+            wake, self._wake = self._wake, None
+        self._call(wake)
+        return True
+
+    def _call(self, wake: Callable[[], object] | None) -> None:
+        if wake is None:
+            return
+        try:
+            wake()
+        except RuntimeError:  # the reader's event loop is closed: nobody is there to read on
+            self.end("cancelled")
+
+
+def _resolve(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)

@@ -1,0 +1,56 @@
+"""What a loaded model can do, as records that an architecture plugin fills in.
+
+The engine and the server speak to roles only; nothing here knows an architecture or a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from golem_core.files import ModelFile
+    from golem_core.graph import Graph
+    from golem_core.text import ChatTemplate, Tokenizer
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """How a model is best sampled when a request doesn't say."""
+
+    temperature: float = 1.0
+    top_k: int = 64
+    top_p: float = 0.95
+    min_p: float = 0.05
+
+
+@dataclass
+class ChatModel:
+    """A model that continues token sequences.
+
+    `build` makes the graph of a pass, with an output "logits" of (scored columns, vocab_size).  `suppress` lists
+    tokens that are never drawn.  `template` is the file's own chat template, `fallback_template` the Jinja source
+    to use without one.
+    """
+
+    name: str
+    architecture: str
+    vocab_size: int
+    context_train: int
+    build: Callable[[], Graph]
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    fallback_template: str | None
+    file: ModelFile
+    suppress: tuple[int, ...] = ()
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture loader: the names that files give it, the role it fills, and how a file is opened."""
+
+    names: tuple[str, ...]
+    role: type
+    open: Callable[[ModelFile], Any]

@@ -1,0 +1,51 @@
+"""What goes into the next pass, and how long to wait for company.
+
+Conversations that are drawing need one column each and come first, so that reading a long prompt doesn't halt
+them; prompts fill the rest, the oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from golem_core.engine.conversation import Conversation
+
+_LONGEST_WAIT = 0.002  # seconds
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The next `count` tokens of a conversation."""
+
+    conversation: Conversation
+    count: int
+
+    @property
+    def scored(self) -> bool:
+        """Whether these are the last tokens known, so that the logits after them are needed."""
+        return self.count == self.conversation.waiting
+
+
+def plan(ready: Sequence[Conversation], width: int) -> list[Chunk]:
+    """Fill a pass of at most `width` columns from the conversations in `ready`, the longest waiting first."""
+    prompts = [each for each in ready if each.reading]
+    # One column is kept for a prompt, or a full house of drawing conversations would never let it begin.
+    room = width - 1 if prompts and width > 1 else width
+    chunks = [Chunk(each, 1) for each in ready if not each.reading][:room]
+    left = width - len(chunks)
+    for each in prompts:
+        if left == 0:
+            break
+        count = min(each.waiting, left)
+        chunks.append(Chunk(each, count))
+        left -= count
+    return chunks
+
+
+def patience(ready: int, in_flight: int, last_pass: float) -> float:
+    """Seconds to wait for the conversations in flight that are not ready, given how long the last pass took.
+
+    A pass costs little more for one column more, so an eighth of it is worth waiting.
+    """
+    return 0.0 if ready >= in_flight else min(last_pass / 8, _LONGEST_WAIT)

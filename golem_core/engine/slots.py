@@ -1,0 +1,92 @@
+"""Slots: the shares of a compiled pass's state, one conversation at a time in each, and what they remember.
+
+A slot keeps the tokens that its caches hold after a conversation has left it, so that the next one with the
+same beginning needs to read only the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from golem_core.engine.prefix import RingOwners, common_prefix, resume_position
+
+_WORTH_SHARING = 0.1  # the least part of a prompt for which a slot's contents are given preference
+
+
+class Ring(Protocol):
+    """What the engine needs to know of a pass's KV ring: its length, and its window (None: it sees everything)."""
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+
+class Slot:
+    """One share of the state: `tokens` are those that its caches hold, by position."""
+
+    def __init__(self, index: int, rings: Sequence[Ring]):
+        self.index = index
+        self.tokens: list[int] = []
+        self.busy = False
+        self.last_used = 0.0
+        windowed = {(ring.length, ring.window) for ring in rings if ring.window is not None}
+        self._rings = [RingOwners(length, window) for length, window in sorted(windowed)]
+
+    def resume(self, prompt: Sequence[int]) -> int:
+        """Keep what serves `prompt` and return the first position to feed."""
+        start = resume_position(self.tokens, prompt, self._rings)
+        del self.tokens[start:]
+        return start
+
+    def wrote(self, tokens: Sequence[int]) -> None:
+        """A pass has fed `tokens` at the positions after those held."""
+        for ring in self._rings:
+            ring.record(len(self.tokens), len(tokens))
+        self.tokens += tokens
+
+    def forget(self) -> None:
+        """Hold nothing: the caches' contents are unknown or no longer wanted."""
+        self.tokens.clear()
+        for ring in self._rings:
+            ring.forget()
+
+
+class SlotPool:
+    """The slots of an engine.  A slot idle for `ttl` seconds forgets what it holds; 0 is for ever."""
+
+    def __init__(
+        self, count: int, rings: Sequence[Ring] = (), ttl: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ):
+        self.slots = [Slot(index, rings) for index in range(count)]
+        self._ttl = ttl
+        self._clock = clock
+
+    def acquire(self, prompt: Sequence[int]) -> Slot | None:
+        """The best free slot for `prompt`, now busy; None where there is none.
+
+        First the one that shares most with the prompt, at least a tenth of it; else an empty one; else the least
+        recently used.
+        """
+        now = self._clock()
+        free = [slot for slot in self.slots if not slot.busy]
+        if not free:
+            return None
+        if self._ttl > 0:
+            for slot in free:
+                if slot.tokens and now - slot.last_used >= self._ttl:
+                    slot.forget()
+        slot, shared = max(((slot, common_prefix(slot.tokens, prompt)) for slot in free), key=lambda pair: pair[1])
+        if shared == 0 or shared < _WORTH_SHARING * len(prompt):
+            slot = min(free, key=lambda slot: (len(slot.tokens) > 0, slot.last_used))
+        slot.busy = True
+        slot.last_used = now
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back; what it holds stays."""
+        slot.busy = False
+        slot.last_used = self._clock()

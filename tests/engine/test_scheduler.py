@@ -1,0 +1,51 @@
+"""What goes into the next pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from golem_core.engine.scheduler import patience, plan
+
+
+@dataclass(eq=False)
+class Waiting:
+    waiting: int
+    reading: bool = True
+
+
+def drawing():
+    return Waiting(1, reading=False)
+
+
+def planned(ready, width):
+    return [(ready.index(chunk.conversation), chunk.count, chunk.scored) for chunk in plan(ready, width)]
+
+
+def test_a_long_prompt_is_read_in_chunks_and_only_the_last_is_scored():
+    assert planned([Waiting(20)], 8) == [(0, 8, False)]
+    assert planned([Waiting(8)], 8) == [(0, 8, True)]
+    assert planned([Waiting(3)], 8) == [(0, 3, True)]
+
+
+def test_drawing_conversations_come_first_and_prompts_fill_the_rest_in_order():
+    ready = [Waiting(5), drawing(), Waiting(9), drawing()]
+    assert planned(ready, 10) == [(1, 1, True), (3, 1, True), (0, 5, True), (2, 3, False)]
+
+
+def test_drawing_conversations_that_do_not_fit_wait_in_order():
+    assert planned([drawing() for _ in range(5)], 3) == [(0, 1, True), (1, 1, True), (2, 1, True)]
+
+
+def test_a_prompt_gets_a_column_even_when_drawing_would_fill_the_pass():
+    ready = [drawing(), drawing(), drawing(), Waiting(7)]
+    assert planned(ready, 3) == [(0, 1, True), (1, 1, True), (3, 1, False)]
+    assert planned(ready, 1) == [(0, 1, True)]
+
+
+def test_company_is_worth_an_eighth_of_a_pass_and_at_most_two_milliseconds():
+    assert patience(1, 1, 1.0) == 0
+    assert patience(3, 3, 1.0) == 0
+    assert patience(1, 2, 0.008) == pytest.approx(0.001)
+    assert patience(1, 2, 1.0) == 0.002
