@@ -7,7 +7,7 @@ and its device come from plugins.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,14 @@ __all__ = ["LoadedChat", "default_model", "load_chat", "model_name"]
 class LoadedChat:
     """A conversation model with its engine; `slot_context` is the positions that each of `slots` holds.
 
-    `template` is None when the model has no chat template; `template_origin` says where it came from.
+    `release` lets go of everything.  `template` is None when the model has no chat template; `template_origin` says
+    where it came from.
     """
 
     name: str
     model: ChatModel
     engine: Engine
+    release: Callable[[], None]
     slots: int
     slot_context: int
     answer_budget: int
@@ -51,8 +53,8 @@ class LoadedChat:
         return self.model.tokenizer.encode(self.template.render(messages, **settings), parse_special=True)
 
     def close(self) -> None:
-        self.engine.close()
-        self.model.file.close()
+        """End the answers under way and let go of model and device."""
+        self.release()
 
 
 def default_model() -> tuple[str, Path]:
@@ -83,33 +85,34 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
 
     Raises GolemError (BadFile, Unsupported) for a file, architecture or device that cannot be used.
     """
-    start = time.perf_counter()
-    from golem_core.engine import Engine
-    from golem_core.engine.roles import ChatModel
-    from golem_core.files import open_model
+    from golem_core.api import load
 
-    slots = options.get("parallel", 1)
-    context = options["context"]
+    start = time.perf_counter()
+    slots, context = options.get("parallel", 1), options["context"]
     if context // slots < 2:
-        raise Unsupported(f"-context {context} divided by -parallel {slots} leaves a conversation no position")
-    device_type = plugins.device(options["device"])
-    file = open_model(path)
+        raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
+    own = {"context", "parallel", "cache-ttl", "device", "threads"}
+    loaded = load(
+        path,
+        context=context,
+        slots=slots,
+        cache_ttl=options.get("cache-ttl", 0.0),
+        device=options["device"],
+        threads=options["threads"],
+        **{name: value for name, value in options.items() if name not in own},
+    )
     try:
-        model = plugins.architecture(file.architecture).open(file)
-        if not isinstance(model, ChatModel):
-            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
-        template, origin = _template(model, options["builtin-template"])
-        device = device_type.open(options)
-        engine = Engine(model, device, context=context, slots=slots, cache_ttl=options.get("cache-ttl", 0.0))
+        template, origin = _template(loaded.model, options["builtin-template"])
     except BaseException:
-        file.close()
+        loaded.close()
         raise
     return LoadedChat(
         name=model_name(path),
-        model=model,
-        engine=engine,
+        model=loaded.model,
+        engine=loaded.engine,
+        release=loaded.close,
         slots=slots,
-        slot_context=context // slots,
+        slot_context=loaded.engine.slot_context,
         answer_budget=options["n"],
         template=template,
         template_origin=origin,

