@@ -1,0 +1,59 @@
+"""The public names for plugin authors, re-exported; nothing else.
+
+A plugin imports from `golem_core` itself and from no module below it.
+"""
+
+from golem_core.api import LoadedModel as LoadedModel
+from golem_core.api import load as load
+from golem_core.engine.roles import Architecture as Architecture
+from golem_core.engine.roles import ChatModel as ChatModel
+from golem_core.engine.roles import SamplingDefaults as SamplingDefaults
+from golem_core.errors import BadFile as BadFile
+from golem_core.errors import BadRequest as BadRequest
+from golem_core.errors import GolemError as GolemError
+from golem_core.errors import Unsupported as Unsupported
+from golem_core.files import Metadata as Metadata
+from golem_core.files import ModelFile as ModelFile
+from golem_core.files import Weight as Weight
+from golem_core.files import Weights as Weights
+from golem_core.files import dequantize_rows as dequantize_rows
+from golem_core.files import open_model as open_model
+from golem_core.graph import Columns as Columns
+from golem_core.graph import Device as Device
+from golem_core.graph import Graph as Graph
+from golem_core.graph import GraphError as GraphError
+from golem_core.graph import KVRing as KVRing
+from golem_core.graph import Node as Node
+from golem_core.graph import Op as Op
+from golem_core.graph import Pass as Pass
+from golem_core.graph import Reference as Reference
+from golem_core.graph import Ring as Ring
+from golem_core.graph import Run as Run
+from golem_core.graph import Value as Value
+from golem_core.graph import op as op
+from golem_core.graph import result as result
+from golem_core.graph.ops import rope_frequencies as rope_frequencies
+from golem_core.graph.planner import Buffer as Buffer
+from golem_core.graph.planner import Count as Count
+from golem_core.graph.planner import Fact as Fact
+from golem_core.graph.planner import Fusion as Fusion
+from golem_core.graph.planner import Lowering as Lowering
+from golem_core.graph.planner import Match as Match
+from golem_core.graph.planner import Operand as Operand
+from golem_core.graph.planner import Pattern as Pattern
+from golem_core.graph.planner import Plan as Plan
+from golem_core.graph.planner import Planner as Planner
+from golem_core.graph.planner import State as State
+from golem_core.graph.planner import Step as Step
+from golem_core.hookspecs import DefaultModel as DefaultModel
+from golem_core.hookspecs import DeviceType as DeviceType
+from golem_core.hookspecs import hookimpl as hookimpl
+from golem_core.options import Option as Option
+from golem_core.sampling import Candidates as Candidates
+from golem_core.sampling import Sampler as Sampler
+from golem_core.sampling import SamplerContext as SamplerContext
+from golem_core.sampling import SamplerStage as SamplerStage
+from golem_core.sampling import SamplingParams as SamplingParams
+from golem_core.text import ChatTemplate as ChatTemplate
+from golem_core.text import Tokenizer as Tokenizer
+from golem_core.text import tokenizer_from_metadata as tokenizer_from_metadata

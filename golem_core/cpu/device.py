@@ -6,7 +6,6 @@ One program serves every number of columns up to the pass's width: kernels read 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,20 +26,13 @@ from golem_core.cpu.memory import zeroed
 from golem_core.errors import Unsupported
 from golem_core.files import dequantize_rows
 from golem_core.files.weights import Weight
+from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
 from golem_core.graph.value import ALL, SCORED, KVRing
 
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
-
-
-@dataclass(frozen=True)
-class Ring:
-    """A ring as the engine sees it: position p of a slot lies at p modulo `length`, `window` positions are read."""
-
-    length: int
-    window: int | None
 
 
 class CpuDevice:
@@ -197,7 +189,7 @@ class CpuPass:
                 if isinstance(a, Scratch):
                     sizes.append(a.size)
                 if isinstance(a, Score):
-                    sizes.append(4 * max(attention.GROUPS) * self.span(a.window))
+                    sizes.append(4 * max(attention.GROUPS) * (self.span(a.window) + a.dim))
         return -(-max(sizes) // 64) * 64
 
     def span(self, window: int | None) -> int:

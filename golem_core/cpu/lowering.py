@@ -71,9 +71,10 @@ class RingFact:
 
 @dataclass(frozen=True)
 class Score:
-    """Floats of scratch memory that the scores of one head need, for a window."""
+    """Floats of scratch memory that the scores of one head need, for a window; `dim` more hold its query."""
 
     window: int | None
+    dim: int
 
 
 class CpuLowering:
@@ -279,7 +280,7 @@ class CpuLowering:
         p.step(
             f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
             Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window),
+            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window, dim),
             float(node["scale"]),
         )  # fmt: skip
 

@@ -160,6 +160,21 @@ def store_half(address: Traced, x: Traced) -> None:
         store(address, x.to("f16" if scalar else f"f16x{x.type.count}"))
         return
     v = splat(x, 4) if scalar else x
+    h = float_to_half(v).to(f"i16x{v.type.count}")
+    store(address, Traced(tracer.builder.extract_element(h.v, ir.IntType(32)(0))) if scalar else h)
+
+
+def round_half(x: Traced) -> Traced:
+    """float32 (scalar or vector) -> the nearest float16, as float32."""
+    scalar = not isinstance(x.type, ir.VectorType)
+    if tracer.target.half:
+        return x.to("f16" if scalar else f"f16x{x.type.count}").to(x.type)
+    v = half_to_float(float_to_half(splat(x, 4) if scalar else x))
+    return Traced(tracer.builder.extract_element(v.v, ir.IntType(32)(0))) if scalar else v
+
+
+def float_to_half(v: Traced) -> Traced:
+    """float32 vector -> the bits of float16 in 32-bit lanes, to the nearest, halves to even."""
     lanes = v.type.count
     bits = v.bits(f"i32x{lanes}")
     sign_bit = (bits >> 16) & 0x8000
@@ -169,8 +184,7 @@ def store_half(address: Traced, x: Traced) -> None:
     h = select(magnitude < 0x38800000, small, normal)
     h = select(magnitude > 0x477FEFFF, const(f"i32x{lanes}", 0x7C00), h)
     h = select(magnitude > 0x7F800000, const(f"i32x{lanes}", 0x7E00), h)
-    h = (h | sign_bit).to(f"i16x{lanes}")
-    store(address, Traced(tracer.builder.extract_element(h.v, ir.IntType(32)(0))) if scalar else h)
+    return h | sign_bit
 
 
 def load_bfloat(address: Traced, lanes: int = 8) -> Traced:

@@ -1,5 +1,6 @@
 """A forward pass as data: the vocabulary of ops, the graph, its numpy meaning, and the planner of devices."""
 
+from golem_core.graph.device import Device, Pass, Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.reference import Reference, Run
 from golem_core.graph.value import ALL, SCORED, GraphError, KVRing, Node, Op, Value, op, result
@@ -8,12 +9,15 @@ __all__ = [
     "ALL",
     "SCORED",
     "Columns",
+    "Device",
     "Graph",
     "GraphError",
     "KVRing",
     "Node",
     "Op",
+    "Pass",
     "Reference",
+    "Ring",
     "Run",
     "Value",
     "op",

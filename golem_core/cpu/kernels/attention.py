@@ -32,7 +32,7 @@ from golem_core.cpu.jit import (
 )
 from golem_core.cpu.kernels.elementwise import each, exp, inverse_rms
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import load_half, rint, store_half
+from golem_core.cpu.target import load_half, rint, round_half, store_half
 
 KV_BYTES = {"f16": 2, "f32": 4}
 GROUPS = (4, 3, 2, 1)
@@ -191,6 +191,12 @@ def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, wi
     padded = (count + 15) & -16
     heads = [q + dim * (4 * m) for m in range(together)]
     scores = [room + span * (4 * m) for m in range(together)]
+    rounded = round_half if kind == "f16" else lambda x: x
+    if kind == "f16":  # queries and probabilities meet float16 keys and values as float16, as in ggml
+        near = room + span * (4 * together)
+        for i in loop(0, dim * (4 * together), 32):
+            store(near + i, round_half(load("f32x8", q + i)))
+        heads = [near + dim * (4 * m) for m in range(together)]
     for p in loop(0, padded, 16):
         sums = zeros(together)
         ring = (first + p) % length
@@ -198,7 +204,6 @@ def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, wi
         for m in range(together):
             for u in range(2):
                 store(scores[m] + p * 4 + 32 * u, sums[m][u] * scale)
-    inverse = []
     for m in range(together):
         for p in loop(low - first):
             store(scores[m] + p * 4, const("f32", MASKED))
@@ -213,7 +218,9 @@ def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, wi
             e = exp(load("f32x8", scores[m] + p * 4) - highest)
             total += e
             store(scores[m] + p * 4, e)
-        inverse.append(const("f32", 1) / hsum(total.get()))
+        inverse = const("f32", 1) / hsum(total.get())
+        for p in loop(0, padded, 8):
+            store(scores[m] + p * 4, rounded(load("f32x8", scores[m] + p * 4) * inverse))
     start = first % length
     before_wrap = imin(count, length - start)
     for d in loop(dim >> 4):
@@ -224,7 +231,7 @@ def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, wi
         accumulate(kind, sums, rest, lines, count - before_wrap)
         for m in range(together):
             for u in range(2):
-                store(out + dim * (4 * m) + d * 64 + 32 * u, sums[m][u] * inverse[m])
+                store(out + dim * (4 * m) + d * 64 + 32 * u, sums[m][u].get())
 
 
 def attend(kind: str, most: int) -> None:

@@ -27,7 +27,7 @@ from golem_core.cpu.jit import (
 )
 from golem_core.cpu.kernels.quantize import BLOCK, QUANTIZE
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import rint
+from golem_core.cpu.target import rint, round_half
 
 FORMS = ("f32", "q32", "q256")
 
@@ -230,15 +230,20 @@ def residual_norm(mode: int, form: str) -> None:
 
 
 def gated(activation: str, form: str) -> None:
-    """`{activation}_mul_{form}`: activation(x) * y."""
+    """`{activation}_mul_{form}`: activation(x) * y.
+
+    On the way into a product of 8-bit activations, gelu goes from float16 to float16, as ggml's table does: both
+    implementations then round the same numbers.
+    """
 
     @kernel(f"{activation}_mul_{form}")
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
         x, x_stride, y, y_stride, out, out_stride, K, count, scratch, scratch_stride = arguments(a, 10)
         f = ACTIVATIONS[activation]
+        g = (lambda x: round_half(f(round_half(x)))) if activation == "gelu" else f
 
         def product(p: Traced, q: Traced, target: Traced, n: Traced) -> None:
-            each(n, lambda at, t: store(target + at, f(load(t, p + at)) * load(t, q + at)))
+            each(n, lambda at, t: store(target + at, g(load(t, p + at)) * load(t, q + at)))
 
         if form == "f32":
             for c in loop(load("i64", count)):

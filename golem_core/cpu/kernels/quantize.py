@@ -5,7 +5,8 @@ A column of K features takes `stride(K)` bytes:
   q32   i8 q[K] | f32 d[K/32]  | f32 d*sum(q)[K/32] | i16 pair sums times -8 [K/32][2] | the same times -16
   q256  i8 q[K] | f32 d[K/256] | i16 sum(q)[K/32]   | i16 pair sums times -32 [K/16][2]
 
-Scales are max|x| / 127, quants rounded to the nearest, halves to even.  The pair sums of a block are those of bytes
+Scales are max|x| / 127 (of q32 rounded to float16, as ggml stores them), quants rounded to the nearest, halves to
+even.  The pair sums of a block are those of bytes
 0 and 1, and of bytes 2 and 3, of its groups of four; they start the 16-bit sums of formats with an offset.
 """
 
@@ -30,7 +31,7 @@ from golem_core.cpu.jit import (
     vmax,
 )
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import rint
+from golem_core.cpu.target import rint, round_half
 
 BLOCK = {"q32": 32, "q256": 256}
 
@@ -87,7 +88,7 @@ def quantize32(source: Traced, column: Traced, K: Traced, b: Traced) -> None:
     """The 32 floats at `source` become block b of a q32 column."""
     v = [load("f32x8", source + 32 * i) for i in range(4)]
     top = hmax(vmax(vmax(vabs(v[0]), vabs(v[1])), vmax(vabs(v[2]), vabs(v[3]))))
-    d, factor = top * (1 / 127), inverse(top)
+    d, factor = round_half(top * (1 / 127)), inverse(top)
     q = [rint(x * factor).to("i32x8") for x in v]
     for i in range(4):
         store(column + b * 32 + 8 * i, q[i].to("i8x8"))
@@ -150,4 +151,7 @@ def rounded(form: str, x: np.ndarray) -> np.ndarray:
     blocks = x.reshape(-1, BLOCK[form])
     top = np.abs(blocks).max(1, keepdims=True)
     factor = np.divide(np.float32(127), top, out=np.zeros_like(top), where=top > 0)
-    return (np.rint(blocks * factor) * (top * np.float32(1 / 127))).reshape(x.shape).astype(np.float32)
+    scale = top * np.float32(1 / 127)
+    if form == "q32":
+        scale = scale.astype(np.float16).astype(np.float32)
+    return (np.rint(blocks * factor) * scale).reshape(x.shape)

@@ -1,0 +1,63 @@
+"""What a device is to the rest of the system: it compiles graphs, and what it makes of one runs passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from golem_core.graph.graph import Columns, Graph
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A KV ring as the engine sees it: position p of a slot lies at p modulo `length`.
+
+    `window` positions back, the own one included, are read; None: all of them.
+    """
+
+    length: int
+    window: int | None
+
+
+class Pass(Protocol):
+    """A compiled graph with its states.  One thread runs it at a time."""
+
+    width: int
+    """Most columns that one run takes."""
+
+    @property
+    def rings(self) -> Sequence[Ring]: ...
+
+    def run(self, columns: Columns) -> dict[str, np.ndarray]:
+        """Output name -> float32 (rows, *shape), valid until the next run."""
+        ...
+
+
+class Device(Protocol):
+    """Something that runs graphs.  Weights that several graphs read are taken over once."""
+
+    name: str
+
+    def compile(
+        self,
+        graph: Graph,
+        *,
+        slots: int = 1,
+        context: int = 4096,
+        width: int = 512,
+        scored: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Pass:
+        """Makes a pass for `slots` conversations of `context` positions, at most `width` columns a run.
+
+        At most `scored` (default: one per slot) of them are scored.  `progress(done, total)` counts bytes
+        of weights.  Raises Unsupported naming the op or the weight that the device cannot run.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of the weights."""
+        ...
