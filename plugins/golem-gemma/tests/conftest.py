@@ -12,6 +12,7 @@ import pytest
 from golem_gemma import gemma3, gemma4
 
 from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
+from golem_core.cpu.device import CpuDevice
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MODELS = ["gemma3", "gemma3-linear-rope", "gemma4-e2b", "gemma4-12b", "gemma4-26b"]
@@ -68,10 +69,25 @@ def load():
 Compile = Callable[..., Any]
 
 
-@pytest.fixture(params=["reference"])
-def compile(request) -> Compile:
+@pytest.fixture(scope="session")
+def cpu():
+    """The CPU as a device that keeps keys and values in full precision, to be compared with float32."""
+    device = CpuDevice(threads=2, kv="f32")
+    yield device
+    device.close()
+
+
+@pytest.fixture(params=["reference", "cpu", "cpu without fusions"])
+def compile(request, cpu) -> Compile:
     """compile(graph, slots=, context=) -> something whose run(columns) gives the outputs."""
-    return lambda graph, slots=1, context=64: Reference(graph, slots=slots, context=context)
+
+    def make(graph: Graph, slots: int = 1, context: int = 64) -> Any:
+        if request.param == "reference":
+            return Reference(graph, slots=slots, context=context)
+        fuse = request.param == "cpu"
+        return cpu.compile(graph, slots=slots, context=context, width=32, scored=32, fuse=fuse)
+
+    return make
 
 
 @pytest.fixture
