@@ -1,13 +1,13 @@
 """The engine: one thread owns the compiled pass and batches whatever conversations are ready into it.
 
-Requests come in through `submit` from any thread, answers leave through their `Generation`s.  Drawing from logits,
-making text of tokens and handing them over happen on other threads, except for a lone conversation: nothing else
-can be held up then, and changing threads would only cost time.
+Requests come in through `submit` from any thread, answers leave through their `Generation`s.  Drawing from logits and
+making text of tokens happen on another thread, so that they don't hold up the pass, except for a lone conversation:
+nothing else can be held up then, and changing threads would only cost time.  One thread draws for all, because
+threads that compete for the interpreter draw slower together than one alone; only when it is stuck do others help.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -28,7 +28,8 @@ from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
 
-_MOST_DRAWERS = 4
+_HELPERS = 3
+_STUCK = 0.002  # seconds without a token after which the drawing thread needs help
 
 
 class Engine:
@@ -76,15 +77,20 @@ class Engine:
         self._active: set[Conversation] = set()  # holding a slot
         self._ready: list[Conversation] = []  # those of the active with tokens to feed, the longest waiting first
         self._cancelled = False  # some conversation may have been cancelled
+        self._running = False  # a pass is
+        self._asleep: list[Generation] = []  # whose readers are woken when the next pass starts
         self._closed = False
         self._failure: BaseException | None = None
 
-        self._to_draw: queue.SimpleQueue[Conversation | None] = queue.SimpleQueue()
-        drawers = min(slots, os.cpu_count() or 1, _MOST_DRAWERS) if slots > 1 else 0
-        self._drawers = [
-            threading.Thread(target=self._draw_all, name=f"golem-draw-{index}", daemon=True) for index in range(drawers)
-        ]
+        self._to_draw: queue.SimpleQueue[tuple[Conversation, np.ndarray] | None] = queue.SimpleQueue()
+        self._last_drawn = 0.0  # when the drawing thread was last seen not to be stuck
+        self._help = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._work, name="golem-engine", daemon=True)
+        self._drawers: list[threading.Thread] = []
+        if slots > 1:
+            self._drawers.append(threading.Thread(target=self._draw_all, name="golem-draw", daemon=True))
+            for _ in range(min(slots - 1, _HELPERS)):
+                self._drawers.append(threading.Thread(target=self._help_drawing, name="golem-draw-help", daemon=True))
         for thread in (*self._drawers, self._thread):
             thread.start()
 
@@ -117,8 +123,9 @@ class Engine:
             self._closed = True
             self._changed.notify()
         self._thread.join()
-        for _ in self._drawers:
+        if self._drawers:
             self._to_draw.put(None)
+            self._help.release(_HELPERS)
         for thread in self._drawers:
             thread.join()
         for conversation in (*self._queue, *self._active):
@@ -178,19 +185,29 @@ class Engine:
                 if self._cancelled:
                     self._drop_cancelled()
                 self._admit()
-                now = time.perf_counter()
-                remaining = None
+                timeout = _STUCK if self._active else None
                 if self._ready:
+                    now = time.perf_counter()
                     began = began or now
                     wait = patience(len(self._ready), len(self._active), self._runner.last_seconds)
-                    remaining = began + wait - now
-                    if remaining <= 0:
-                        chunks = plan(self._ready, self.width)
-                        taken = {chunk.conversation for chunk in chunks}
-                        self._ready = [each for each in self._ready if each not in taken]
-                        return chunks, now - began
-                self._changed.wait(remaining)
+                    timeout = began + wait - now
+                    if timeout <= 0:
+                        self._call_for_help()
+                        self._running = True
+                        return self._take(), now - began
+                if not self._changed.wait(timeout):
+                    self._call_for_help()
         return None
+
+    def _take(self) -> list[Chunk]:
+        chunks = plan(self._ready, self.width)
+        taken = {chunk.conversation for chunk in chunks}
+        self._ready = [each for each in self._ready if each not in taken]
+        return chunks
+
+    def _call_for_help(self) -> None:
+        if not self._to_draw.empty() and time.perf_counter() - self._last_drawn >= _STUCK:
+            self._help.release()
 
     def _drop_cancelled(self) -> None:
         self._cancelled = False
@@ -212,10 +229,11 @@ class Engine:
 
     def _run(self, chunks: list[Chunk], waited: float) -> None:
         scored = [chunk.conversation for chunk in chunks if chunk.scored]
+        self._wake_readers()  # now, because a running pass leaves the interpreter to them
         try:
             logits = self._runner.run(chunks, waited)
-            for conversation, row in zip(scored, logits, strict=True):
-                np.copyto(self._row(conversation), row)
+            alone = len(self._active) == 1
+            rows = [self._drawable(conversation, row, alone) for conversation, row in zip(scored, logits, strict=True)]
         except Exception as error:  # whatever a device raises concerns the conversations in this pass only
             for chunk in chunks:
                 assert chunk.conversation.slot is not None
@@ -223,35 +241,60 @@ class Engine:
                 failure = GolemError(f"the pass failed on the device: {error}")
                 failure.__cause__ = error
                 self._finish(chunk.conversation, None, failure)
+            with self._changed:
+                self._running = False
             return
         for chunk in chunks:
             chunk.conversation.fed(chunk.count)
         with self._changed:
+            self._running = False
             self._ready += [chunk.conversation for chunk in chunks if chunk.conversation.waiting]
-            alone = len(self._active) == 1
-        if alone and scored:
-            self._draw(scored[0])
-        else:
-            for conversation in scored:
-                self._to_draw.put(conversation)
+        if self._to_draw.empty():
+            self._last_drawn = time.perf_counter()
+        for conversation, row in zip(scored, rows, strict=True):
+            if alone:
+                self._draw(conversation, row)
+            else:
+                self._to_draw.put((conversation, row))
 
-    def _row(self, conversation: Conversation) -> np.ndarray:
+    def _wake_readers(self) -> None:
+        with self._changed:
+            asleep, self._asleep = self._asleep, []
+        for generation in asleep:
+            generation.wake()
+
+    def _drawable(self, conversation: Conversation, row: np.ndarray, alone: bool) -> np.ndarray:
+        """A row of logits that may be overwritten while the next pass runs, or before it when there is no hurry."""
+        if alone and row.flags.writeable:
+            return row
         assert conversation.slot is not None
-        return self._rows[conversation.slot.index]
+        copy = self._rows[conversation.slot.index]
+        np.copyto(copy, row)
+        return copy
 
     # ------------------------------------------------------------ drawing, on whichever thread
 
     def _draw_all(self) -> None:
-        while (conversation := self._to_draw.get()) is not None:
-            self._draw(conversation)
+        while (work := self._to_draw.get()) is not None:
+            self._draw(*work)
+            self._last_drawn = time.perf_counter()
 
-    def _draw(self, conversation: Conversation) -> None:
+    def _help_drawing(self) -> None:
+        while self._help.acquire() and not self._closed:
+            try:
+                while (work := self._to_draw.get_nowait()) is not None:
+                    self._draw(*work)
+                self._to_draw.put(None)  # the end is not meant for helpers
+            except queue.Empty:
+                continue
+
+    def _draw(self, conversation: Conversation, logits: np.ndarray) -> None:
         generation = conversation.generation
         try:
             if generation.ended:
                 self._finish(conversation, "cancelled")
                 return
-            token, reason = conversation.draw(self._row(conversation))
+            token, reason = conversation.draw(logits)
         except Exception as error:  # a sampler's error, a stranger's among them, concerns this conversation only
             self._finish(conversation, None, error)
             return
@@ -263,6 +306,11 @@ class Engine:
             self._cancelled |= generation.ended
             self._ready.append(conversation)
             self._changed.notify()
+            later = not self._running
+            if later:
+                self._asleep.append(generation)
+        if not later:
+            generation.wake()
 
     def _finish(
         self, conversation: Conversation, reason: FinishReason | None, error: BaseException | None = None

@@ -122,9 +122,8 @@ class Generation:
                     return token
                 if self._ended:
                     raise StopAsyncIteration
-                loop = asyncio.get_running_loop()
-                arrived = loop.create_future()
-                self._wake = lambda: loop.call_soon_threadsafe(_resolve, arrived)
+                arrived = asyncio.get_running_loop().create_future()
+                self._wake = _setter(arrived)
             await arrived
 
     def _pop(self) -> Token | None:
@@ -160,14 +159,22 @@ class Generation:
                     self._first_logits = time.perf_counter()
 
     def deliver(self, token: Token) -> None:
-        """Hand one token to the reader, without ever waiting for it."""
+        """Leave one token for the reader, who sees it at once unless asleep."""
         with self._lock:
-            if self._ended:
-                return
-            self.drawn += 1
-            self._tokens.append(token)
+            if not self._ended:
+                self.drawn += 1
+                self._tokens.append(token)
+
+    def wake(self) -> None:
+        """Wake the reader if it sleeps."""
+        with self._lock:
             wake, self._wake = self._wake, None
-        self._call(wake)
+        if wake is None:
+            return
+        try:
+            wake()
+        except RuntimeError:  # the reader's event loop is closed: nobody is there to read on
+            self.end("cancelled")
 
     def end(self, reason: FinishReason | None, error: BaseException | None = None) -> bool:
         """No token follows.  The first end counts; returns whether this was it."""
@@ -183,19 +190,15 @@ class Generation:
             self.finish_reason = reason
             self._error = error
             self._ended = True
-            wake, self._wake = self._wake, None
-        self._call(wake)
+        self.wake()
         return True
 
-    def _call(self, wake: Callable[[], object] | None) -> None:
-        if wake is None:
-            return
-        try:
-            wake()
-        except RuntimeError:  # the reader's event loop is closed: nobody is there to read on
-            self.end("cancelled")
 
+def _setter(arrived: asyncio.Future[None]) -> Callable[[], object]:
+    """What to call from another thread to let a task go on that awaits the future."""
 
-def _resolve(arrived: asyncio.Future[None]) -> None:
-    if not arrived.done():
-        arrived.set_result(None)
+    def set_if_waiting() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    return lambda: arrived.get_loop().call_soon_threadsafe(set_if_waiting)
