@@ -45,7 +45,7 @@ def test_conversations_in_one_pass_do_not_see_each_other(model, compile, columns
         Columns(
             token=np.concatenate([tokens[::-1][4:6], tokens]),
             position=np.concatenate([[4, 5], np.arange(len(tokens))]),
-            slot=[0, 0] + [1] * len(tokens),
+            slot=np.repeat([0, 1], [2, len(tokens)]),
             scored=np.arange(2, len(tokens) + 2),
         )
     )

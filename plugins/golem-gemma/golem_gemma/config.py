@@ -52,13 +52,13 @@ class Keys:
 
     def heads(self, blocks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Query heads and key heads of each block; each key head serves a whole number of query heads."""
-        both = tuple(self.per_block(f"attention.{key}", blocks) for key in ("head_count", "head_count_kv"))
-        for heads, kv_heads in zip(*both, strict=True):
+        counts = self.per_block("attention.head_count", blocks)
+        kv_counts = self.per_block("attention.head_count_kv", blocks)
+        for heads, kv_heads in zip(counts, kv_counts, strict=True):
             if not (0 < kv_heads <= heads and heads % kv_heads == 0):
-                raise BadFile(
-                    self.named("attention.head_count_kv", kv_heads) + f", which does not divide {heads} heads"
-                )
-        return both
+                message = self.named("attention.head_count_kv", kv_heads)
+                raise BadFile(f"{message}, which does not divide {heads} heads")
+        return counts, kv_counts
 
     def rope_dims(self, head_dim: int, suffix: str = "") -> int:
         """How many components of a head are rotated; all of them unless the file says otherwise."""

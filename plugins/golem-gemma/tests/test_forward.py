@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from golem_gemma import gemma4
 
-from golem_core import Columns
+from golem_core import Columns, Graph
 
 TOLERANCE = 1e-4
 
@@ -22,6 +23,13 @@ def test_every_block_gives_what_transformers_gives(model, compile, columns):
         errors[f"block {i}"] = error(out[f"block {i}"], expected)
     errors["logits"] = error(out["logits"], model.expected["logits"])
     assert max(errors.values()) < TOLERANCE, errors
+
+
+def test_inputs_per_layer_are_those_of_transformers(load, compile, columns):
+    model, g = load("gemma4-e2b"), Graph()
+    embedding = g.scale(g.embed(model.file.weights.token_embd), by=model.config.width**0.5)
+    g.output("inputs", gemma4.per_layer_inputs(g, model.config, model.file.weights, embedding))
+    assert error(compile(g).run(columns(model.tokens))["inputs"], model.expected["per_layer"]) < TOLERANCE
 
 
 def test_logits_are_those_of_the_scored_columns(model, compile, columns):
@@ -49,7 +57,7 @@ def test_conversations_in_one_pass_do_not_see_each_other(model, compile, columns
         Columns(
             token=np.concatenate([other[4:6], tokens]),
             position=np.concatenate([[4, 5], np.arange(len(tokens))]),
-            slot=[0, 0] + [1] * len(tokens),
+            slot=np.repeat([0, 1], [2, len(tokens)]),
             scored=np.arange(len(tokens) + 2),
         )
     )["logits"].copy()

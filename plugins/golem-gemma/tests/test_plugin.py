@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import sys
 import types
 from pathlib import Path
@@ -11,7 +12,7 @@ import golem_gemma
 import pytest
 from golem_gemma import plugin
 
-from golem_core import ChatModel, GolemError, Metadata, open_model
+from golem_core import ChatModel, GolemError, Metadata, ModelFile, open_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PACKAGE = Path(golem_gemma.__file__).parent
@@ -42,39 +43,49 @@ def test_a_file_opens_through_the_architecture_record(name):
     assert model.build().outputs["logits"].shape == (384,)
 
 
-def test_the_fallback_begins_with_an_empty_thought_unless_there_are_inputs_per_layer():
-    def begins_empty(name):
-        return "empty_thought = true" in plugin.open_gemma4(open_model(FIXTURES / f"{name}.gguf")).fallback_template
+def begins_with_empty_thought(file: ModelFile) -> bool:
+    source = plugin.open_gemma4(file).fallback_template
+    assert source is not None
+    assert ("empty_thought = true" in source) != ("empty_thought = false" in source)
+    return "empty_thought = true" in source
 
-    assert not begins_empty("gemma4-e2b")
-    assert begins_empty("gemma4-12b")
+
+def test_the_fallback_begins_with_an_empty_thought_unless_there_are_inputs_per_layer():
+    assert not begins_with_empty_thought(open_model(FIXTURES / "gemma4-e2b.gguf"))
+    assert begins_with_empty_thought(open_model(FIXTURES / "gemma4-12b.gguf"))
 
 
 @pytest.mark.parametrize("name", ["gemma4-e2b", "gemma4-12b"])
 def test_the_files_own_template_decides_whether_the_fallback_begins_with_an_empty_thought(name):
     file = open_model(FIXTURES / f"{name}.gguf")
-    for source, begins_empty in [(r"{{ '<|channel>thought\n<channel|>' }}", "true"), ("{{ bos_token }}", "false")]:
+    for source, expected in [(r"{{ '<|channel>thought\n<channel|>' }}", True), ("{{ bos_token }}", False)]:
         file.metadata = Metadata("altered", dict(file.metadata) | {"tokenizer.chat_template": source})
-        assert f"empty_thought = {begins_empty}" in plugin.open_gemma4(file).fallback_template
+        assert begins_with_empty_thought(file) == expected
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
+class Package(types.ModuleType):
     """A stand-in for the package on PyPI: counts how often it puts its parts together."""
 
-    def assemble(target, overwrite=False):
-        module.calls += 1
-        if module.broken:
+    def __init__(self, target: Path):
+        super().__init__(plugin.MODULE)
+        self.__spec__ = importlib.machinery.ModuleSpec(plugin.MODULE, None)
+        self.target, self.calls, self.broken = target, 0, False
+
+    def default_output_path(self) -> Path:
+        return self.target
+
+    def assemble(self, target: Path, overwrite: bool = False) -> Path:
+        self.calls += 1
+        if self.broken:
             target.write_bytes(b"hal")
             raise ValueError("Assembled file sha256 did not match expected value")
         target.write_bytes(b"whole")
         return target
 
-    module = types.ModuleType(plugin.MODULE)
-    module.__spec__ = types.SimpleNamespace()
-    module.calls, module.broken = 0, False
-    module.default_output_path = lambda: tmp_path / "model.gguf"
-    module.assemble = assemble
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    module = Package(tmp_path / "model.gguf")
     monkeypatch.setitem(sys.modules, plugin.MODULE, module)
     return module
 
