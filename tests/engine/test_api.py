@@ -1,0 +1,181 @@
+"""Using a model from Python: a file, an architecture and a device that plugins bring, and the answers."""
+
+from __future__ import annotations
+
+import time
+
+import gguf
+import pytest
+from fake_device import VOCABULARY, Device, Tokenizer, continuation, model
+
+import golem_core
+from golem_core import Architecture, ChatModel, DeviceType, SamplingDefaults, hookimpl, plugins
+from golem_core.errors import BadFile, BadRequest, Unsupported
+from golem_core.text import ChatTemplate
+
+TEMPLATE = "{% for message in messages %}{{ message.role[0] }}{{ message.content }}{% endfor %}{{ extra }}"
+
+
+class Letters(Tokenizer):
+    """Every character is a token of its own; `<e>` is the end token when control tokens are wanted."""
+
+    bos, eos = 1, 0
+
+    def encode(self, text, *, add_special=False, parse_special=False):
+        if parse_special:
+            text = text.replace("<e>", "\0")
+        return [self.bos] * add_special + [ord(letter) % VOCABULARY for letter in text]
+
+    def decode(self, ids, *, special=False):
+        return b"".join(self.piece(token, special=special) for token in ids).decode()
+
+    def token_text(self, token):
+        return "<control>"
+
+
+class Opened(Device):
+    closed = False
+    options: dict
+
+    def close(self):
+        self.closed = True
+
+
+class Plugin:
+    """What two packages would bring: an architecture of one, a device of the other."""
+
+    def __init__(self):
+        self.devices = []
+        self.template = ChatTemplate(TEMPLATE, bos_token="", eos_token="")
+        self.fallback = None
+
+    @hookimpl
+    def golem_architectures(self):
+        def open_model(file):
+            return model(
+                name="tiny",
+                file=file,
+                tokenizer=Letters(),
+                template=self.template,
+                fallback_template=self.fallback,
+                sampling=SamplingDefaults(temperature=0.0),
+            )
+
+        return [
+            Architecture(("letters",), ChatModel, open_model),
+            Architecture(("pictures",), dict, lambda file: {}),
+        ]
+
+    @hookimpl
+    def golem_devices(self):
+        def open_device(options):
+            device = Opened()
+            device.options = dict(options)
+            self.devices.append(device)
+            return device
+
+        return [DeviceType("abacus", lambda: "beads", open_device)]
+
+
+@pytest.fixture
+def plugin():
+    added = Plugin()
+    plugins.manager().register(added, "letters")
+    yield added
+    plugins.manager().unregister(added)
+
+
+def written(path, architecture):
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return written(tmp_path / "tiny.gguf", "letters")
+
+
+def test_a_model_answers_and_its_tokens_carry_their_facts(plugin, file):
+    with golem_core.load(file, device="abacus", context=64, threads=3) as loaded:
+        assert plugin.devices[0].options["threads"] == 3
+        prompt = loaded.tokenize("hello")
+        tokens = list(loaded.generate(prompt, max_tokens=6, top_logprobs=2, ignore_eos=True))
+        assert [token.id for token in tokens] == continuation(prompt, 6, 8, past_end=True)
+        assert all(token.logprob == token.top_logprobs[0][1] for token in tokens)
+        assert all(len(token.top_logprobs) == 2 for token in tokens)
+        answer = loaded.generate(prompt, max_tokens=6, ignore_eos=True, logprobs=False)
+        assert answer.text() == "".join(token.text for token in tokens)
+        assert answer.generation.finish_reason == "length"
+        assert answer.generation.cached_tokens > 0
+    assert plugin.devices[0].closed
+
+
+def test_tokenizing_with_and_without_special_tokens(plugin, file):
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        plain, special = loaded.tokenize("a<e>"), loaded.tokenize("a<e>", special=True)
+        assert plain == [0 + ord(letter) % VOCABULARY for letter in "a<e>"]
+        assert special == [1, 0, 0]
+        assert loaded.detokenize([1, 50, 0]) == chr(0x100 + 50)
+        assert loaded.detokenize([1, 50], special=True) == "<control>" + chr(0x100 + 50)
+
+
+def test_the_file_s_sampling_holds_unless_the_call_says_otherwise(plugin, file):
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        prompt = loaded.tokenize("hi")
+        greedy = [token.id for token in loaded.generate(prompt, max_tokens=12, ignore_eos=True)]
+        assert greedy == continuation(prompt, 12, 8, past_end=True)
+        settings = dict(max_tokens=12, temperature=9.0, top_k=0, top_p=1.0, min_p=0.0, ignore_eos=True)
+        one, two, other = ([token.id for token in loaded.generate(prompt, seed=seed, **settings)] for seed in (1, 1, 2))
+        assert one == two != other
+        assert one != greedy
+        biased = loaded.generate(prompt, max_tokens=3, logit_bias={7: 100.0})
+        assert [token.id for token in biased] == [7, 7, 7]
+
+
+def test_a_conversation_goes_through_the_template(plugin, file):
+    messages = [{"role": "user", "content": "hey"}]
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        spoken = loaded.chat(messages, max_tokens=4, ignore_eos=True, template_variables={"extra": "!"})
+        written_out = loaded.generate(loaded.tokenize("uhey!"), max_tokens=4, ignore_eos=True)
+        assert spoken.text() == written_out.text()
+
+
+def test_the_built_in_template_stands_in_and_without_one_there_is_no_conversation(plugin, file):
+    messages = [{"role": "user", "content": "hey"}]
+    plugin.template = None
+    with (
+        golem_core.load(file, device="abacus", context=64) as loaded,
+        pytest.raises(BadRequest, match="tiny has no chat template"),
+    ):
+        loaded.chat(messages)
+    plugin.fallback = TEMPLATE
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        assert loaded.chat(messages, max_tokens=2, ignore_eos=True).generation.prompt_tokens == len("uhey")
+
+
+def test_letting_go_of_an_answer_gives_its_slot_back(plugin, file):
+    with golem_core.load(file, device="abacus", context=4000) as loaded:
+        plugin.devices[0].passes[0].seconds = 0.001
+        prompt = loaded.tokenize("endless")
+        for token in loaded.generate(prompt, max_tokens=3000, ignore_eos=True):
+            assert token.id == continuation(prompt, 1, 8)[0]
+            break
+        start = time.monotonic()
+        following = loaded.generate(loaded.tokenize("next"), max_tokens=2, ignore_eos=True)
+        assert len(list(following)) == 2
+        assert time.monotonic() - start < 1.5
+
+
+def test_what_is_missing_is_named(plugin, file, tmp_path):
+    with pytest.raises(Unsupported, match="sundial"):
+        golem_core.load(file, device="sundial")
+    with pytest.raises(Unsupported, match="nobody"):
+        golem_core.load(written(tmp_path / "other.gguf", "nobody"), device="abacus")
+    with pytest.raises(Unsupported, match="dict"):
+        golem_core.load(written(tmp_path / "pictures.gguf", "pictures"), device="abacus")
+    with pytest.raises(BadFile, match=r"absent\.gguf"):
+        golem_core.load(tmp_path / "absent.gguf", device="abacus")
