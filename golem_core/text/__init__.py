@@ -1,5 +1,10 @@
 """Text: tokenizers, characters out of tokens, stop strings and chat templates."""
 
-from golem_core.text.tokenizer import Tokenizer as Tokenizer
-from golem_core.text.tokenizer import tokenizer_from_metadata as tokenizer_from_metadata
-from golem_core.text.utf8 import Utf8Assembler as Utf8Assembler
+from __future__ import annotations
+
+from .stop import StopMatcher
+from .template import ChatTemplate
+from .tokenizer import Tokenizer, tokenizer_from_metadata
+from .utf8 import Utf8Assembler
+
+__all__ = ["ChatTemplate", "StopMatcher", "Tokenizer", "Utf8Assembler", "tokenizer_from_metadata"]

@@ -44,13 +44,7 @@ class RankedMergeTokenizer(Tokenizer):
         collecting = gc.isenabled()
         gc.disable()  # half a million fresh pairs would have it search them over and over
         try:
-            pairs = [tuple(line.split(" ", 1)) for line in self._merges]
-            for rank, pair in enumerate(pairs):
-                if len(pair) != 2 or not pair[0]:
-                    at = self._merges[rank].find(" ", 1)
-                    if at < 0:
-                        raise BadFile(f"merge {rank} of the vocabulary is no pair: {self._merges[rank]!r}")
-                    pairs[rank] = (self._merges[rank][:at], self._merges[rank][at + 1 :])
+            pairs = [self._pair(line) for line in self._merges]
             try:
                 return BPE(self.vocabulary.ids, pairs, **options)
             except Exception as error:  # the library raises nothing narrower
@@ -58,6 +52,16 @@ class RankedMergeTokenizer(Tokenizer):
         finally:
             if collecting:
                 gc.enable()
+
+    @staticmethod
+    def _pair(line: str) -> tuple[str, str]:
+        left, _, right = line.partition(" ")
+        if not left or not right:
+            at = line.find(" ", 1)
+            if at < 0:
+                raise BadFile(f"a merge of the vocabulary is no pair: {line!r}")
+            left, right = line[:at], line[at + 1 :]
+        return left, right
 
 
 class ByteLevelTokenizer(RankedMergeTokenizer):

@@ -1,0 +1,122 @@
+"""A conversation as the text that a model was trained on: the chat template of its file, rendered by Jinja.
+
+Templates come from downloaded files and are not trusted; `sandbox` has the limits.  Names and behaviour follow what
+the published templates expect of transformers' `apply_chat_template`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from golem_core.errors import BadFile, BadRequest
+
+if TYPE_CHECKING:
+    from golem_core.text.sandbox import BoundedEnvironment
+
+LONGEST_SOURCE = 1 << 20
+LONGEST_JSON = 8 << 20
+
+# What a template's expressions may raise besides Jinja's own errors.
+_EXPRESSION_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class ChatTemplate:
+    """A compiled template.  `source`: Jinja text. Raises BadFile if it is too long or is not Jinja.
+
+    `bos_token`, `eos_token`: texts that the template may write.  Safe to use from several threads.
+    """
+
+    def __init__(self, source: str, *, bos_token: str, eos_token: str):
+        from jinja2 import TemplateError
+
+        from golem_core.text.sandbox import budget
+
+        if len(source) > LONGEST_SOURCE:
+            raise BadFile(f"the chat template has {len(source)} characters; {LONGEST_SOURCE} are allowed")
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        try:
+            with budget():
+                self._template = _environment().from_string(source)
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            raise BadFile(f"the chat template is no Jinja{f', line {line}' if line else ''}: {error}") from error
+        except (RecursionError, SyntaxError, ValueError) as error:
+            raise BadFile(f"the chat template can't be compiled: {error}") from error
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        """The text of a conversation.
+
+        `tools`: None rather than an empty list reaches the template. `kwargs`: further variables. Raises BadRequest
+        with the template's own words if it refuses the conversation, or if it breaks or runs over a limit.
+        """
+        from jinja2 import TemplateError
+
+        from golem_core.text.sandbox import budget
+
+        variables = {
+            **self._tokens,
+            **kwargs,
+            "messages": messages,
+            "tools": tools or None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with budget():
+                return self._template.render(variables)
+        except TemplateError as error:
+            raise BadRequest(str(error), param="messages", code="chat_template") from error
+        except _EXPRESSION_ERRORS as error:
+            raise BadRequest(f"the chat template fails: {error}", param="messages", code="chat_template") from error
+
+
+@cache
+def _environment() -> BoundedEnvironment:
+    from jinja2 import TemplateError
+
+    from golem_core.text.sandbox import BoundedEnvironment, guard_filter
+
+    def raise_exception(message: object) -> None:
+        raise TemplateError(str(message))
+
+    def strftime_now(format: str) -> str:
+        return datetime.now().strftime(format)
+
+    environment = BoundedEnvironment()
+    environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
+    environment.filters["tojson"] = guard_filter(tojson, weighed=True)
+    return environment
+
+
+def tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON: nothing escaped for HTML, other scripts kept, members in their order."""
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if indent is None:
+        return encoder.encode(value)
+    if (indent if isinstance(indent, int) else len(indent)) > 64:
+        raise ValueError(f"tojson indents by 64 blanks at most, not by {indent}")
+    parts: list[str] = []
+    room = LONGEST_JSON
+    for part in encoder.iterencode(value):  # deep nesting makes long lines: stop before they are joined
+        parts.append(part)
+        room -= len(part)
+        if room < 0:
+            raise ValueError("the JSON text is too long")
+    return "".join(parts)
