@@ -159,9 +159,12 @@ class Engine:
             raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
 
     def _notice(self) -> None:
-        with self._changed:
-            self._cancelled = True
+        """A conversation was cancelled, perhaps by the garbage collector in the middle of anything on any thread, so
+        this must not wait for a lock.  Whoever holds it finds the flag when the next token or timeout comes."""
+        self._cancelled = True
+        if self._changed.acquire(blocking=False):
             self._changed.notify()
+            self._changed.release()
 
     # ------------------------------------------------------------ the thread that owns the pass
 
@@ -248,7 +251,8 @@ class Engine:
             chunk.conversation.fed(chunk.count)
         with self._changed:
             self._running = False
-            self._ready += [chunk.conversation for chunk in chunks if chunk.conversation.waiting]
+            # A prompt that has begun is read to its end before the next one.
+            self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
         for conversation, row in zip(scored, rows, strict=True):

@@ -74,7 +74,7 @@ class Generation:
         self.draw_seconds = 0.0
         self.finish_reason: FinishReason | None = None
         self._notice = notice
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `cancel` may be called by the garbage collector, in the middle of anything
         self._tokens: deque[Token] = deque()
         self._wake: Callable[[], object] | None = None
         self._ended = False

@@ -60,6 +60,17 @@ def test_reading_a_long_prompt_does_not_halt_another_answer():
         talking.cancel()
 
 
+def test_a_prompt_that_has_begun_is_read_to_its_end_before_the_next_one():
+    device, gate = Device(width=4), threading.Event()
+    with engine(device, slots=2, context=128) as running:
+        device.passes[0].before = lambda columns: gate.wait()
+        one, two = (running.submit(greedy([first] * 15, 1)) for first in (2, 3))
+        gate.set()
+        ids(one), ids(two)
+        read = [columns for columns in device.passes[0].ran]
+    assert read == [{0: 4}, {0: 4}, {0: 4}, {0: 3, 1: 1}, {1: 4}, {1: 4}, {1: 4}, {1: 2}]
+
+
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_answers_do_not_depend_on_the_company(data):
