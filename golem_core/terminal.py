@@ -26,8 +26,7 @@ __all__ = ["Terminal", "run"]
 def run(options: Mapping[str, Any]) -> None:
     """Open the model and answer the prompt given, the text piped in, or a person.  Raises GolemError."""
     prompt = options["prompt"]
-    person = prompt is None and sys.stdin.isatty()
-    if prompt == "-" or (prompt is None and not person):
+    if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.read()
         if not prompt.strip():
             raise GolemError("there is no prompt: standard input is empty, and -p gives none")
@@ -41,7 +40,7 @@ def run(options: Mapping[str, Any]) -> None:
         terminal = Terminal(chat, raw=options["raw"], stats=options["stats"])
         if options["stats"]:
             _note(f"loaded in {chat.load_seconds:.2f} s")
-        if person:
+        if prompt is None:
             terminal.converse()
         else:
             terminal.answer(prompt)
