@@ -72,6 +72,10 @@ class CpuDevice:
         self.take_weights(plan, progress)
         return CpuPass(self, graph, plan, slots, context, capacity)
 
+    def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
+        """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
+        return quantize.rounded(weight_format(weight).form, x)
+
     def close(self) -> None:
         """Lets go of the weights; passes compiled before keep theirs."""
         self.matrices, self.vectors = {}, {}
@@ -83,9 +87,7 @@ class CpuDevice:
         for w in {a.weight for a in args if isinstance(a, Vector)} - self.vectors.keys():
             self.vectors[w] = np.ascontiguousarray(w.dequantize().reshape(-1), np.float32)
         new = [w for w in dict.fromkeys(a.weight for a in args if isinstance(a, Matrix)) if w not in self.matrices]
-        self.library.load(
-            {f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps if s.kernel in program_kernels()}
-        )
+        self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps})
         total, done = sum(w.nbytes for w in new), 0
         for w in new:
             self.matrices[w] = self.repack(w)
@@ -99,19 +101,17 @@ class CpuDevice:
         rows = -(-w.rows // 16) * 16
         room = zeroed(rows // 8 * (w.width // form.block) * form.bytes8)
         step = Step(f"repack_{w.type}", (Constant(w.data), Constant(room), w.rows, w.width), barrier=True)
-        self.team.run(Assembly(self, {}).program([step]))
+        assembly = Assembly(self, {})  # holds what the program points to
+        self.team.run(assembly.program([step]))
         w.release()
         return room
 
 
-def program_kernels() -> set[str]:
-    from golem_core.cpu.library import KERNELS
-
-    return set(KERNELS)
-
-
 class Assembly:
-    """Turns steps into the table that the team runs: kernel addresses and blocks of resolved arguments."""
+    """Turns steps into the table that the team runs: kernel addresses and blocks of resolved arguments.
+
+    The blocks live as long as the assembly does, so it must outlive every run of its programs.
+    """
 
     def __init__(self, device: CpuDevice, resolvers: dict[type, Callable[[Any], Any]]):
         self.device = device
@@ -166,21 +166,22 @@ class CpuPass:
         }
         self.outputs: dict[str, np.ndarray] = {}
         """Backing memory of the outputs that a step writes directly, uint8."""
-        for step in plan.steps:
+        for step in plan.prologue + plan.steps:
             for a in step.args:
                 if isinstance(a, Operand) and a.buffer.output and a.buffer.output not in self.outputs:
                     self.outputs[a.buffer.output] = zeroed(a.buffer.size)
         self.scratch_stride = self.scratch_size(plan)
         self.scratch = zeroed(device.threads * self.scratch_stride)
-        self.embeds = [step.args for step in plan.steps if step.kernel == "host:embed"]
         self.assembly = Assembly(device, self.resolvers())
-        self.program = self.assembly.program([s for s in plan.steps if s.kernel != "host:embed"])
+        self.program = self.assembly.program(plan.steps)
         self.kept_weights = (dict(device.matrices), dict(device.vectors))
         self.results = {
             name: (self.rows_of(place, graph.outputs[name].size), place.rows, graph.outputs[name].shape)
             for name, place in plan.outputs.items()
         }
-        self.embed_rows = [(table, self.rows_of(place, table.width), place.rows) for table, place in self.embeds]
+        self.embed_rows = [
+            (table, self.rows_of(place, table.width), place.rows) for table, place in (s.args for s in plan.prologue)
+        ]
 
     def scratch_size(self, plan: Plan) -> int:
         sizes = [64]

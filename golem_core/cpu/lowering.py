@@ -128,7 +128,7 @@ class CpuLowering:
     # ------------------------------------------------------------ tables and products
 
     def embed(self, p: Planner, node: Node) -> None:
-        p.step("host:embed", node["table"], p.write(node.results[0]))
+        p.prepare("embed", node["table"], p.write(node.results[0], before_steps=True))
 
     def linear(self, p: Planner, node: Node) -> None:
         w = node["weight"]

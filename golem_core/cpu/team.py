@@ -62,7 +62,13 @@ class Team:
                 self.asleep -= 1
 
     def run(self, program: np.ndarray) -> None:
-        """Runs a program, an int64 array (rows, 3) of kernel addresses, argument blocks and barrier flags."""
+        """Runs a program, an int64 array (rows, 3) of kernel addresses, argument blocks and barrier flags.
+
+        The last row's flag must be set: nobody may leave a pass before everybody has taken part in it.
+        """
+        if not len(program):
+            return
+        assert program[-1, 2], "the last step of a program has no barrier"
         with self.one_at_a_time:
             address, rows = program.ctypes.data, len(program)
             if self.threads > 1:

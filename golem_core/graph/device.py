@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from golem_core.files.weights import Weight
 from golem_core.graph.graph import Columns, Graph
 
 
@@ -56,6 +57,10 @@ class Device(Protocol):
         At most `scored` (default: one per slot) of them are scored.  `progress(done, total)` counts bytes
         of weights.  Raises Unsupported naming the op or the weight that the device cannot run.
         """
+        ...
+
+    def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
+        """What a product with `weight` sees of float32 activations x (rows, width), for comparison with `Reference`."""
         ...
 
     def close(self) -> None:

@@ -118,8 +118,9 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order; bytes of arena that they need; where each output lies."""
+    """What the host does first; steps in order; bytes of arena that they need; where each output lies."""
 
+    prologue: list[Step]
     steps: list[Step]
     arena: int
     outputs: dict[str, Operand]
@@ -169,6 +170,7 @@ class Planner:
         self.absorbed = {node for root, (_, m) in self.matches.items() for node in m.values() if node is not root}
         self.places: dict[tuple[Value, str, str], Operand] = {}
         self.shared: dict[Any, Operand] = {}
+        self.prologue: list[Step] = []
         self.steps: list[Step] = []
         self.free: list[Buffer] = []
         self.top = 0
@@ -304,8 +306,13 @@ class Planner:
         place = self.places[key]
         return replace(place, start=place.start + offset(value)) if form == F32 else place
 
-    def write(self, value: Value, form: str = F32, over: Operand | None = None) -> Operand:
-        """Room for a result.  `over`: an operand of the step whose place it takes if nobody needs that any more."""
+    def write(
+        self, value: Value, form: str = F32, over: Operand | None = None, *, before_steps: bool = False
+    ) -> Operand:
+        """Room for a result.  `over`: an operand of the step whose place it takes if nobody needs that any more.
+
+        `before_steps`: the host writes it, so it must be memory that no step has used before.
+        """
         rows = self.rows.get(value, self.step_rows)
         stride = self.lowering.stride(value.size, form)
         if form == F32 and value in self.fixed:
@@ -314,7 +321,7 @@ class Planner:
             buffer = over.buffer
             self.places = {k: p for k, p in self.places.items() if p.buffer is not buffer}
         else:
-            buffer = self.buffer(stride * self.capacity[rows])
+            buffer = self.buffer(stride * self.capacity[rows], fresh=before_steps)
         place = Operand(buffer, rows, stride)
         self.places[value, form, rows] = place
         return replace(place, writes=True)
@@ -340,11 +347,15 @@ class Planner:
         self.since = (seen_reads | reads, seen_writes | writes)
         self.steps.append(Step(kernel, args))
 
+    def prepare(self, name: str, *args: Any) -> None:
+        """Adds something that the host does before the first step, such as reading rows of a table from a file."""
+        self.prologue.append(Step(name, args))
+
     # ------------------------------------------------------------ memory
 
-    def buffer(self, size: int) -> Buffer:
+    def buffer(self, size: int, *, fresh: bool = False) -> Buffer:
         size = -(-size // 64) * 64
-        fits = [b for b in self.free if b.size >= size]
+        fits = [b for b in self.free if b.size >= size and not fresh]
         if fits:
             best = min(fits, key=lambda b: b.size)
             self.free.remove(best)
@@ -410,7 +421,7 @@ class Planner:
             raise AssertionError(f"nobody lowered what reads {left}")
         if self.steps:
             self.steps[-1].barrier = True
-        return Plan(self.steps, self.top, outputs)
+        return Plan(self.prologue, self.steps, self.top, outputs)
 
 
 def walk(pattern: Pattern):

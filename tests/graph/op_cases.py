@@ -1,0 +1,229 @@
+"""The table: every op, in the shapes and types that matter.  A new op or shape is a row here.
+
+A row builds a graph whose outputs are compared between a device and the numpy reference, over a list of
+passes.  `x(g, ...)` makes activations out of an embedding, since nothing else enters a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from golem_core import Columns, Graph, KVRing, Value
+from golem_core.files import DECODERS
+
+from .weights import random_weight
+
+TOKENS = 50
+
+
+def columns(counts: list[tuple[int, int, int]], scored: list[int] | None = None, seed: int = 0) -> Columns:
+    """A pass of runs (slot, first position, length) with random tokens; by default every column is scored."""
+    rng = np.random.default_rng(seed)
+    n = sum(length for _, _, length in counts)
+    position = np.concatenate([np.arange(first, first + length) for _, first, length in counts])
+    slot = np.concatenate([np.full(length, slot) for slot, _, length in counts])
+    return Columns(rng.integers(0, TOKENS, n), position, slot, np.arange(n) if scored is None else scored)
+
+
+def of_lengths(*lengths: int) -> list[Columns]:
+    return [columns([(0, 0, n)], seed=n) for n in lengths]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    build: Callable[[Graph, np.random.Generator], None]
+    passes: list[Columns] = field(default_factory=lambda: of_lengths(1, 3, 17))
+    tolerance: float = 2e-6
+    """Of the largest entry of the reference."""
+    half_tolerance: float | None = None
+    """Instead, on a device that keeps keys and values in float16."""
+
+
+def x(g: Graph, rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Value:
+    value = g.embed(random_weight(rng, "table", "F32", TOKENS, int(np.prod(shape)), scale=scale))
+    return g.view(value, shape) if len(shape) > 1 else value
+
+
+CASES: list[Case] = []
+
+
+def case(name: str, **options):
+    def add(build: Callable[[Graph, np.random.Generator], None]):
+        CASES.append(Case(name, build, **options))
+        return build
+
+    return add
+
+
+WIDE = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
+
+for _type in DECODERS:
+
+    @case(f"embed-{_type}")
+    def _(g, rng, t=_type):
+        g.output("y", g.embed(random_weight(rng, "table", t, TOKENS, 512)))
+
+    for _rows, _width in ((40, 512), (7, 256)) if _type in WIDE else ((40, 160), (7, 32), (64, 2080)):
+
+        @case(f"linear-{_type}-{_rows}x{_width}", passes=of_lengths(1, 2, 3, 4, 5, 8, 9, 33))
+        def _(g, rng, t=_type, rows=_rows, width=_width):
+            g.output("y", g.linear(x(g, rng, width), random_weight(rng, "w", t, rows, width)))
+
+    @case(f"expert_linear-{_type}")
+    def _(g, rng, t=_type):
+        ids, _ = g.route(x(g, rng, 6), count=2)
+        g.output("y", g.expert_linear(x(g, rng, 256), random_weight(rng, "up", t, 6, 256, 256), ids))
+        g.output("z", g.expert_linear(x(g, rng, 2, 256), random_weight(rng, "down", t, 6, 24, 256), ids))
+
+
+@case("linear-float-odd", passes=of_lengths(1, 2, 5))
+def _(g, rng):
+    g.output("y", g.linear(x(g, rng, 37), random_weight(rng, "w", "F16", 19, 37)))
+
+
+@case("linear-bias")
+def _(g, rng):
+    w, b = random_weight(rng, "w", "Q8_0", 24, 64), random_weight(rng, "b", "F32", 24)
+    g.output("y", g.linear(x(g, rng, 64), w, b))
+
+
+for _n in (64, 20, 3):
+
+    @case(f"rms_norm-{_n}")
+    def _(g, rng, n=_n):
+        g.output("plain", g.rms_norm(x(g, rng, n), eps=1e-6))
+        g.output("weighted", g.rms_norm(x(g, rng, 4, n), random_weight(rng, "w", "F32", n), eps=1e-2))
+        g.output("bare", g.rms_norm(x(g, rng, 4, n), eps=1e-5))
+
+
+for _pairs in ("halves", "neighbours"):
+    for _dims in (None, 16, 10):
+
+        @case(f"rope-{_pairs}-{_dims}", passes=[columns([(0, 0, 5)]), columns([(0, 70_000, 3)])], tolerance=2e-5)
+        def _(g, rng, pairs=_pairs, dims=_dims):
+            y = x(g, rng, 3, 32)
+            g.output("y", g.rope(y, base=1e4, dims=dims, pairs=pairs))
+            factors = random_weight(rng, "f", "F32", (dims or 32) // 2)
+            g.output("factors", g.rope(y, base=5e5, dims=dims, pairs=pairs, factors=factors, scale=0.125))
+            weight = random_weight(rng, "w", "F32", 32)
+            g.output("normed", g.rope(g.rms_norm(y, weight, eps=1e-6), base=1e4, dims=dims, pairs=pairs))
+
+
+SEVERAL = [
+    columns([(0, 0, 20), (1, 0, 7)], seed=1),
+    columns([(2, 0, 33)], seed=2),
+    columns([(1, 7, 1), (0, 20, 1), (2, 33, 1)], seed=3),
+    columns([(0, 21, 40), (1, 8, 1)], seed=4),
+    columns([(0, 61, 1)], seed=5),
+]
+for _heads, _kv_heads, _dim in ((1, 1, 16), (4, 2, 32), (6, 2, 64), (4, 1, 48), (16, 2, 16)):
+    for _window in (None, 9):
+
+        @case(f"attend-{_heads}of{_kv_heads}x{_dim}-{_window}", passes=SEVERAL, tolerance=1e-5, half_tolerance=3e-3)
+        def _(g, rng, heads=_heads, kv_heads=_kv_heads, dim=_dim, window=_window):
+            q, k, v = x(g, rng, heads, dim), x(g, rng, kv_heads, dim), x(g, rng, kv_heads, dim)
+            cache = g.store(k, v, KVRing(kv_heads, dim, window))
+            g.output("y", g.attend(q, cache, scale=dim**-0.5, window=window))
+
+
+@case("attend-turned-shared", passes=SEVERAL, tolerance=2e-5, half_tolerance=3e-3)
+def _(g, rng):
+    """Keys normed and rotated on the way into the ring, two readers with masks of their own, keys that are values."""
+    q, k = x(g, rng, 4, 32), x(g, rng, 2, 32)
+    w = random_weight(rng, "w", "F32", 32)
+    for pairs in ("halves", "neighbours"):
+        keys = g.rope(g.rms_norm(k, w, eps=1e-6), base=1e4, pairs=pairs)
+        cache = g.store(keys, g.rms_norm(k, eps=1e-6), KVRing(2, 32))
+        turned = g.rope(q, base=1e4, pairs=pairs)
+        g.output(pairs, g.attend(turned, cache, scale=0.2))
+        g.output(pairs + "-windowed", g.attend(turned, cache, scale=0.2, window=5))
+
+
+for _n in (64, 19):
+
+    @case(f"elementwise-{_n}", tolerance=4e-6)
+    def _(g, rng, n=_n):
+        a, b = x(g, rng, n, scale=4.0), x(g, rng, n, scale=4.0)
+        w, one = random_weight(rng, "w", "F32", n), random_weight(rng, "one", "F32", 1)
+        for name, y in {
+            "gelu": g.gelu(a), "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
+            "add": a + b, "mul": a * b, "twice": a + a, "add-vector": a + w, "mul-vector": a * w, "mul-one": a * one,
+            "rows-vector": g.mul(x(g, rng, 3, n), w), "gated": g.gelu(a) * b, "gated-silu": b * g.silu(a),
+        }.items():  # fmt: skip
+            g.output(name, y)
+
+
+@case("extremes")
+def _(g, rng):
+    a = x(g, rng, 32, scale=1000.0)
+    for name in ("gelu", "silu"):
+        g.output(name, getattr(g, name)(a))
+    g.output("softcap", g.softcap(a, cap=30.0))
+
+
+@case("mixture")
+def _(g, rng):
+    scores = x(g, rng, 9)
+    ids, shares = g.route(scores, count=4)
+    g.output("ids", ids)
+    g.output("shares", shares)
+    picked = g.lookup(random_weight(rng, "w", "F32", 9), ids)
+    g.output("picked", picked)
+    g.output("combined", g.combine(x(g, rng, 4, 21), g.mul(shares, picked)))
+
+
+@case("route-ties", tolerance=0)
+def _(g, rng):
+    flat = g.scale(x(g, rng, 8), by=0.0)
+    ids, _ = g.route(flat, count=3)
+    g.output("ids", ids)
+
+
+@case("slice", tolerance=0)
+def _(g, rng):
+    a, b = x(g, rng, 40), x(g, rng, 3, 21)
+    g.output("look", g.slice(a, 5, 24))
+    g.output("copy", g.slice(b, 4, 17))
+    g.output("sum", g.slice(a, 0, 20) + g.slice(a, 20, 40))
+    g.output("nested", g.slice(g.view(g.slice(a, 4, 36), (32,)), 1, 9))
+
+
+@case(
+    "take",
+    passes=[
+        columns([(0, 0, 9), (1, 3, 1)], scored=[8, 9]),
+        columns([(0, 9, 3)], scored=[0]),
+        columns([(0, 2, 4)], scored=[]),
+    ],
+)
+def _(g, rng):
+    a, w = x(g, rng, 64), random_weight(rng, "w", "Q4_0", 40, 64)
+    y = g.linear(a, w)
+    g.output("all", a)
+    g.output("scored", g.take(y))
+    g.output("both", g.take(g.rms_norm(a, random_weight(rng, "n", "F32", 64), eps=1e-6)))
+
+
+@case("block", passes=SEVERAL, tolerance=2e-5, half_tolerance=5e-3)
+def _(g, rng):
+    """A whole block with norms before and after: the fusions, the cut to the scored rows, memory used twice."""
+
+    def norm(name, y):
+        return g.rms_norm(y, random_weight(rng, name, "F32", 64), eps=1e-6)
+
+    def weight(rows, width):
+        return random_weight(rng, "w", "F16", rows, width, scale=0.1)
+
+    y = x(g, rng, 64)
+    for _ in range(3):
+        a = norm("a", y)
+        q, k, v = (g.linear(a, weight(n * 32, 64)).heads(n) for n in (2, 1, 1))
+        cache = g.store(g.rope(k, base=1e4), v, KVRing(1, 32))
+        y = y + norm("p", g.linear(g.attend(g.rope(q, base=1e4), cache, scale=0.2), weight(64, 64)))
+        f = norm("f", y)
+        y = y + g.linear(g.gelu(g.linear(f, weight(96, 64))) * g.linear(f, weight(96, 64)), weight(64, 96))
+    g.output("logits", g.linear(norm("o", g.take(y)), weight(TOKENS, 64)))

@@ -1,0 +1,82 @@
+"""Every op on every installed device against its meaning in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from golem_core import DeviceType, Graph, Reference, Unsupported, plugins
+from golem_core.cpu.device import CpuDevice
+from golem_core.graph import ops
+from golem_core.graph.value import Op
+
+from .op_cases import CASES, Case
+
+OPENERS = {
+    "cpu": lambda: CpuDevice(threads=2, kv="f32"),
+    "cpu-one-thread": lambda: CpuDevice(threads=1, kv="f32"),
+    "cpu-half-kv": lambda: CpuDevice(threads=2, kv="f16"),
+}
+
+
+def installed() -> list[str]:
+    """The core's device in its variants, and every other device that is here."""
+    names = list(OPENERS)
+    for _, kind in plugins.installed().ask("golem_devices", DeviceType):
+        if kind.name == "cpu":
+            continue
+        try:
+            kind.probe()
+        except Unsupported:
+            continue
+        OPENERS[kind.name] = lambda kind=kind: kind.open({})
+        names.append(kind.name)
+    return names
+
+
+@pytest.fixture(scope="module", params=installed())
+def device(request):
+    opened = OPENERS[request.param]()
+    yield opened
+    opened.close()
+
+
+def compare(device, case: Case, **options) -> None:
+    g = Graph()
+    case.build(g, np.random.default_rng(7))
+    slots = 1 + max(int(p.slot.max()) for p in case.passes)
+    context = 1 + max(int(p.position.max()) for p in case.passes)
+    width = max(len(p) for p in case.passes)
+    compiled = device.compile(g, slots=slots, context=context, width=width, scored=width, **options)
+    reference = Reference(g, slots=slots, context=context, round_input=device.round_input)
+    half = getattr(device, "kv", "f16") == "f16" and case.half_tolerance is not None
+    tolerance = case.half_tolerance if half else case.tolerance
+    for columns in case.passes:
+        got, want = compiled.run(columns), reference.run(columns)
+        assert got.keys() == want.keys()
+        for name in want:
+            assert got[name].shape == want[name].shape
+            if want[name].size:
+                error = np.abs(got[name] - want[name]).max() / max(np.abs(want[name]).max(), 1e-9)
+                assert error <= tolerance, f"{name} over {len(columns)} columns: {error:.2e}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_an_op_means_on_a_device_what_it_means_in_numpy(device, case):
+    compare(device, case)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name.startswith(("block", "elementwise", "attend-turned"))], ids=lambda c: c.name
+)
+def test_without_fusions_the_same_comes_out(case):
+    compare(CpuDevice(threads=2, kv="f32"), case, fuse=False)
+
+
+def test_every_op_has_a_row_in_the_table():
+    used = set()
+    for case in CASES:
+        g = Graph()
+        case.build(g, np.random.default_rng(0))
+        used |= {node.op.name for node in g.nodes}
+    assert used == {name for name, x in vars(ops).items() if isinstance(x, Op)}
