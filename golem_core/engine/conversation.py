@@ -30,6 +30,9 @@ class Conversation:
         self._context = context
         self._suppress = np.array(model.suppress, np.int64)
         self._ends: frozenset[int] = frozenset() if request.ignore_eos else model.tokenizer.eog
+        self._untouched: np.ndarray | None = (
+            None  # the logits before sampling, kept where log-probabilities are asked for
+        )
         self._text = AnswerText(model.tokenizer, request.stop)
 
     @property
@@ -69,13 +72,16 @@ class Conversation:
         request = self.request
         logits[self._suppress] = -np.inf
         wanted = request.logprobs or request.top_logprobs > 0
-        untouched = logits.copy() if wanted else None
+        if wanted:
+            if self._untouched is None:
+                self._untouched = np.empty_like(logits)
+            np.copyto(self._untouched, logits)
         token = self._chain.draw(logits)
         self._tokens.append(token)
         text, reason = self._judge(token)
-        if untouched is None:
+        if not wanted or self._untouched is None:
             return Token(token, text), reason
-        table = LogProbs(untouched)
+        table = LogProbs(self._untouched)
         return Token(token, text, table.of(token), tuple(table.top(request.top_logprobs))), reason
 
     def _judge(self, token: int) -> tuple[str, FinishReason | None]:
