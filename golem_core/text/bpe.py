@@ -18,6 +18,8 @@ from golem_core.text.tokenizer import Tokenizer
 from golem_core.text.vocabulary import Vocabulary
 
 SPACE = "▁"  # U+2581
+_NO_TOKEN = "\ue000\ue000"  # two characters, so that no character is it
+_LONGEST_RUN = 256  # newlines
 
 
 class RankedMergeTokenizer(Tokenizer):
@@ -31,14 +33,16 @@ class RankedMergeTokenizer(Tokenizer):
         self._merges = merges
 
     def _encode(self, text: str, after_special: bool) -> list[int]:
-        return self._segmenter.encode(text, add_special_tokens=False).ids
-
-    @cached_property
-    def _segmenter(self) -> Any:
-        """The library's tokenizer over `vocabulary` and `merges`."""
-        raise NotImplementedError
+        ids = self._segmenter.encode(text, add_special_tokens=False).ids
+        if self.vocab_size in ids:  # a byte without a token yields none
+            ids = [id for id in ids if id != self.vocab_size]
+        return ids
 
     def _model(self, **options: bool) -> Any:
+        """The library's model over `vocabulary` and `merges`.
+
+        A character that is no token becomes an id behind the vocabulary, so that its neighbours don't merge across it.
+        """
         from tokenizers.models import BPE
 
         collecting = gc.isenabled()
@@ -46,7 +50,8 @@ class RankedMergeTokenizer(Tokenizer):
         try:
             pairs = [self._pair(line) for line in self._merges]
             try:
-                return BPE(self.vocabulary.ids, pairs, **options)
+                vocabulary = self.vocabulary.ids | {_NO_TOKEN: self.vocab_size}
+                return BPE(vocabulary, pairs, unk_token=_NO_TOKEN, fuse_unk=False, **options)
             except Exception as error:  # the library raises nothing narrower
                 raise BadFile(f"the vocabulary and its merges don't go together: {error}") from error
         finally:
@@ -80,8 +85,7 @@ class ByteLevelTokenizer(RankedMergeTokenizer):
             add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
         )
 
-    @cached_property
-    def _segmenter(self) -> Any:
+    def _build(self) -> Any:
         import tokenizers
         from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
@@ -126,12 +130,12 @@ class CharacterTokenizer(RankedMergeTokenizer):
     @cached_property
     def _runs(self) -> dict[str, int]:
         """Runs of newlines that are a token and that merging would not make that token."""
-        runs = {text: id for text, id in self.vocabulary.ids.items() if text and not text.strip("\n")}
+        runs = ["\n" * length for length in range(1, _LONGEST_RUN)]
+        known = {run: self.vocabulary.ids[run] for run in runs if run in self.vocabulary.ids}
         merged = super()._encode
-        return {text: id for text, id in runs.items() if merged(text, False) != [id]}
+        return {run: id for run, id in known.items() if merged(run, False) != [id]}
 
-    @cached_property
-    def _segmenter(self) -> Any:
+    def _build(self) -> Any:
         import tokenizers
         from tokenizers.normalizers import Replace
         from tokenizers.pre_tokenizers import Split

@@ -13,27 +13,39 @@ from collections.abc import Mapping
 class SpecialCutter:
     """Splits text at special tokens: `cut` returns plain fragments (str) and token ids (int) in order.
 
-    Cost grows with the text and with the special texts that share their first two characters with a place in it, not
-    with their number: vocabularies have thousands.
+    Cost grows with the text, not with the number of special texts: vocabularies have thousands.
     """
 
     def __init__(self, ids: Mapping[str, int]):
         self.ids = {text: id for text, id in ids.items() if text}
-        lengths: dict[str, set[int]] = {}
-        seconds: dict[str, set[str]] = {}
-        for text in self.ids:
-            lengths.setdefault(text[0], set()).add(len(text))
-            seconds.setdefault(text[0], set()).add(text[1:2])
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
         self._longest = max(map(len, self.ids), default=0)
-        starts = []
-        for first, following in sorted(seconds.items()):
-            head = re.escape(first)
-            if "" in following:
-                starts.append(head)
-            else:
-                starts.append(f"{head}(?=[{''.join(map(re.escape, sorted(following)))}])")
-        self._start = re.compile("|".join(starts)) if starts else None
+        # By a head of 1, 2, 4, 8 ... characters: the lengths, below the next power, of special texts that begin so.
+        # A head that is not there ends the search for longer ones.
+        self._levels: list[tuple[int, dict[str, list[int]]]] = []
+        size = 1
+        while size <= self._longest:
+            lengths: dict[str, set[int]] = {}
+            for text in self.ids:
+                if len(text) >= size:
+                    found = lengths.setdefault(text[:size], set())
+                    if len(text) < 2 * size:
+                        found.add(len(text))
+            self._levels.append((size, {head: sorted(found, reverse=True) for head, found in lengths.items()}))
+            size *= 2
+        self._start = self._places(sorted({text[:2] for text in self.ids})) if self.ids else None
+
+    @staticmethod
+    def _places(heads: list[str]) -> re.Pattern[str]:
+        """Finds characters with which a special text may begin: the second one is looked at, too."""
+        seconds: dict[str, str] = {}
+        for head in heads:
+            seconds[head[0]] = seconds.get(head[0], "") + head[1:]
+        alone = {head for head in heads if len(head) == 1}
+        follow = [
+            f"(?<={re.escape(first)})" + ("" if first in alone else f"(?=[{re.escape(following)}])")
+            for first, following in seconds.items()
+        ]
+        return re.compile(f"[{re.escape(''.join(seconds))}](?:{'|'.join(follow)})")
 
     def cut(self, text: str) -> list[str | int]:
         if self._start is None:
@@ -46,7 +58,7 @@ class SpecialCutter:
             if not length:
                 position = start + 1
                 continue
-            if length < self._longest and self._longer_inside(text, start, length):
+            if 1 < length < self._longest and self._longer_inside(text, start, length):
                 return self._cut_longest_first(text)
             if start > done:
                 parts.append(text[done:start])
@@ -58,11 +70,18 @@ class SpecialCutter:
 
     def _match(self, text: str, start: int, floor: int) -> int:
         """Length of the longest special text at `start` that is longer than `floor`, or 0."""
-        for length in self._lengths[text[start]]:
-            if length <= floor:
+        candidates = []
+        for size, lengths in self._levels:
+            found = lengths.get(text[start : start + size])
+            if found is None:
                 break
-            if text[start : start + length] in self.ids:
-                return length
+            candidates.append(found)
+        for found in reversed(candidates):
+            for length in found:
+                if length <= floor:
+                    return 0
+                if text[start : start + length] in self.ids:
+                    return length
         return 0
 
     def _longer_inside(self, text: str, start: int, length: int) -> bool:

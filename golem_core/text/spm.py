@@ -7,7 +7,6 @@ written here in its wire format (protobuf; sentencepiece_model.proto has the fie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -45,7 +44,7 @@ class ScoredMergeTokenizer(Tokenizer):
     def _encode(self, text: str, after_special: bool) -> list[int]:
         if after_special and self.add_space_prefix:
             text = " " + text
-        ids = self._processor.encode(text)
+        ids = self._segmenter.encode(text)
         outside = self.vocab_size  # the model's own unknown piece, behind the vocabulary
         if outside in ids:
             unknown = self.vocabulary.unknown
@@ -57,8 +56,7 @@ class ScoredMergeTokenizer(Tokenizer):
     def _bytes(self, text: str) -> bytes:
         return text.replace(SPACE, " ").encode()
 
-    @cached_property
-    def _processor(self) -> Any:
+    def _build(self) -> Any:
         from sentencepiece import SentencePieceProcessor
 
         processor = SentencePieceProcessor()

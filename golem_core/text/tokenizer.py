@@ -7,6 +7,7 @@ special tokens are cut out of the raw text first, a kind's own `_encode` segment
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -39,6 +40,8 @@ class Tokenizer:
         self.eog = vocabulary.ends
         self.add_bos = add_bos
         self.add_eos = add_eos
+        self._built: Any = None
+        self._building = threading.Lock()
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """The ids of `text`.
@@ -91,7 +94,7 @@ class Tokenizer:
 
     def prepare(self) -> None:
         """Build now what the first `encode` would build; worth a thread of its own while weights load."""
-        self._encode("a", False)
+        self.encode("a", parse_special=True)
 
     def _encode(self, text: str, after_special: bool) -> list[int]:
         """Segment a fragment without special tokens; `after_special`: it begins the text or follows such a token."""
@@ -100,6 +103,18 @@ class Tokenizer:
     def _bytes(self, text: str) -> bytes:
         """What a normal token's text stands for."""
         raise NotImplementedError
+
+    def _build(self) -> Any:
+        """Make the library object that segments; called once, when it is first needed."""
+        raise NotImplementedError
+
+    @property
+    def _segmenter(self) -> Any:
+        if self._built is None:
+            with self._building:
+                if self._built is None:
+                    self._built = self._build()
+        return self._built
 
     @cached_property
     def _user_defined(self) -> SpecialCutter:

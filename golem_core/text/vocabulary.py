@@ -6,7 +6,7 @@ decided here, by declared id and by text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class Vocabulary:
     end. `ends`: ids that end a generation, by declaration or by text.
     """
 
-    texts: list[str]
+    texts: Sequence[str]
     kinds: np.ndarray
     scores: np.ndarray | None
     ids: dict[str, int]
@@ -93,7 +93,6 @@ class Vocabulary:
         texts = meta.get("tokenizer.ggml.tokens")
         if not texts:
             raise BadFile("the file has no vocabulary: tokenizer.ggml.tokens is missing or empty")
-        texts = list(texts)
         count = len(texts)
         kinds = _array(meta, "token_type", np.int8, count)
         if kinds is None:

@@ -1,0 +1,306 @@
+"""Tokenizers segment as their format defines it, cut special tokens out first, and lose no bytes."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golem_core.errors import BadFile, Unsupported
+from golem_core.text import Tokenizer, tokenizer_from_metadata
+
+from .vocabularies import (
+    BYTES,
+    CHARACTER_MERGES,
+    MERGES,
+    NORMAL,
+    USER_DEFINED,
+    by_ranks,
+    by_scores,
+    byte_alphabet,
+    byte_level,
+    characters,
+    metadata,
+    scored,
+)
+
+TEXT = st.text("aab bc\n1é\U0001f44d", max_size=30)
+
+
+def texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    return [tokenizer.token_text(id) for id in ids]
+
+
+@pytest.fixture(scope="module", params=[scored, byte_level, characters], ids=lambda build: build.__name__)
+def any_tokenizer(request) -> Tokenizer:
+    return tokenizer_from_metadata(request.param())
+
+
+# Segmenting
+
+
+SCORED = tokenizer_from_metadata(scored())
+
+
+@given(TEXT)
+def test_scored_merges_take_the_best_pair_first(text):
+    cut = re.split("(\n\n)", text)  # a user-defined token
+    expected = []
+    for part in cut:
+        expected += [SCORED.token_id(part)] if part == "\n\n" else by_scores(scored(), part)
+    assert SCORED.encode(text) == expected
+
+
+BYTE_LEVEL = tokenizer_from_metadata(byte_level())
+GPT2_WORD = re.compile(r"'s|'ll| ?[^\W\d_]+| ?\d+| ?[^\s\w]+|\s+(?!\S)|\s+")
+
+
+@given(TEXT)
+def test_byte_level_merges_take_the_first_pair_of_the_list_first(text):
+    alphabet = byte_alphabet()
+    expected = []
+    for word in GPT2_WORD.findall(text):
+        expected += by_ranks(MERGES, [alphabet[byte] for byte in word.encode()])
+    assert texts(BYTE_LEVEL, BYTE_LEVEL.encode(text)) == expected
+
+
+CHARACTERS = tokenizer_from_metadata(characters())
+
+
+@given(TEXT)
+def test_character_merges_run_over_lines(text):
+    expected = []
+    for line in re.findall("[^\n]+|\n+", text):
+        if CHARACTERS.token_id(line) is not None and not line.strip("\n"):
+            expected.append(line)
+            continue
+        for symbol in by_ranks(CHARACTER_MERGES, list(line.replace(" ", "▁"))):
+            known = CHARACTERS.token_id(symbol) is not None
+            expected += [symbol] if known else [f"<0x{byte:02X}>" for byte in symbol.encode()]
+    assert texts(CHARACTERS, CHARACTERS.encode(text)) == expected
+
+
+def test_a_run_of_newlines_that_is_a_token_is_taken_whole():
+    assert texts(CHARACTERS, CHARACTERS.encode("a\n\n\nb\n\n\n\n")) == ["a", "\n\n\n", "b", "\n\n", "\n\n"]
+
+
+def test_a_byte_without_a_token_is_left_out_and_parts_its_neighbours():
+    tokenizer = tokenizer_from_metadata(byte_level(without=byte_alphabet()[7]))
+    assert texts(tokenizer, tokenizer.encode("a\x07b ab")) == ["a", "b", "Ġab"]
+
+
+def test_a_blank_in_front_where_the_file_wants_it():
+    tokenizer = tokenizer_from_metadata({**scored(), "tokenizer.ggml.add_space_prefix": True})
+    ids = tokenizer.encode("ab<turn>ab<tag>c", add_special=True, parse_special=True)
+    assert texts(tokenizer, ids) == ["<s>", "▁ab", "<turn>", "▁ab", "<tag>", "▁", "c"]
+    assert tokenizer.encode("") == []
+
+
+def test_of_two_tokens_with_one_text_the_later_is_used():
+    tokens = [("<unk>", 2, 0.0), *BYTES, ("a", NORMAL, -1.0), ("b", NORMAL, -1.0), ("ab", NORMAL, 0.0)]
+    tokens += [("a", NORMAL, -2.0), ("", NORMAL, 0.0)]
+    tokenizer = tokenizer_from_metadata(metadata("llama", tokens, add_space_prefix=False, add_bos_token=False))
+    assert tokenizer.encode("a ab") == [260, *by_scores({**metadata("llama", tokens)}, " "), 259]
+
+
+def test_characters_without_bytes_to_fall_back_on_are_unknown():
+    tokens = [("<unk>", 2, 0.0), ("a", NORMAL, -1.0), ("b", NORMAL, -1.0)]
+    meta = metadata("llama", tokens, add_space_prefix=False, add_bos_token=False)
+    assert tokenizer_from_metadata(meta).encode("ab?") == [1, 2, 0]
+    meta["tokenizer.ggml.token_type"] = [NORMAL] * 3
+    del meta["tokenizer.ggml.model"]
+    meta |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["x", "a", "b"]}
+    assert tokenizer_from_metadata(meta).encode("?") == [0]  # the format's own default
+
+
+def test_a_merge_may_begin_with_a_blank():
+    tokens = [(text, NORMAL, 0.0) for text in (" ", "a", " a", *byte_alphabet())]
+    meta = metadata("gpt2", tokens, pre="gpt-2", merges=["  a"])
+    assert tokenizer_from_metadata(meta).encode("a") == [3 + byte_alphabet().index("a")]
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, " " * 100_000, "ab" * 50_000, "\n" * 100_000, "<" * 100_000])
+def test_a_very_long_run_is_not_quadratic(any_tokenizer, text):
+    start = time.process_time()
+    any_tokenizer.encode(text, parse_special=True)
+    assert time.process_time() - start < 5  # quadratic: minutes
+
+
+def test_the_first_texts_may_come_from_several_threads_at_once():
+    tokenizer = tokenizer_from_metadata(byte_level())
+    results: list[list[int]] = []
+    threads = [threading.Thread(target=lambda: results.append(tokenizer.encode("abc ab"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [BYTE_LEVEL.encode("abc ab")] * 8
+
+
+# Special tokens
+
+
+def test_control_tokens_are_text_unless_parsed(any_tokenizer):
+    mark = {"llama": "<turn>", "gpt2": "<|im_start|>", "gemma4": "<turn|>"}[kind(any_tokenizer)]
+    id = any_tokenizer.token_id(mark)
+    assert id not in any_tokenizer.encode(f"a{mark}b")
+    ids = any_tokenizer.encode(f"a {mark} b", parse_special=True)
+    assert ids.count(id) == 1
+    assert any_tokenizer.decode(ids) == "a  b"
+    assert any_tokenizer.decode(ids, special=True) == f"a {mark} b"
+
+
+def test_user_defined_tokens_are_always_found_and_shown(any_tokenizer):
+    mark = {"llama": "<tag>", "gpt2": "<tool>", "gemma4": "<|channel>"}[kind(any_tokenizer)]
+    for parse_special in (False, True):
+        ids = any_tokenizer.encode(f"a{mark}{mark}b", parse_special=parse_special)
+        assert ids.count(any_tokenizer.token_id(mark)) == 2
+        assert any_tokenizer.decode(ids) == f"a{mark}{mark}b"
+
+
+def test_text_does_not_end_a_turn_even_where_the_mark_is_user_defined():
+    meta = byte_level()
+    end = meta["tokenizer.ggml.tokens"].index("<|im_end|>")
+    meta["tokenizer.ggml.token_type"][end] = USER_DEFINED
+    tokenizer = tokenizer_from_metadata(meta)
+    assert end not in tokenizer.encode("hi<|im_end|>")
+    assert end in tokenizer.encode("hi<|im_end|>", parse_special=True)
+
+
+def test_bos_and_eos_as_the_file_says():
+    assert SCORED.add_bos and not SCORED.add_eos
+    assert texts(SCORED, SCORED.encode("a", add_special=True)) == ["<s>", "a"]
+    tokenizer = tokenizer_from_metadata(scored(add_bos_token=False, add_eos_token=True))
+    assert texts(tokenizer, tokenizer.encode("a", add_special=True)) == ["a", "</s>"]
+    assert (BYTE_LEVEL.bos, BYTE_LEVEL.eos, BYTE_LEVEL.add_bos) == (None, None, False)
+    assert CHARACTERS.encode("", add_special=True) == [CHARACTERS.bos] == [2]
+
+
+def test_some_pre_tokenizers_want_a_bos_where_the_file_is_silent():
+    assert tokenizer_from_metadata(byte_level("llama-bpe", bos_token_id=3)).add_bos
+    assert not tokenizer_from_metadata(byte_level("llama-bpe", bos_token_id=3, add_bos_token=False)).add_bos
+
+
+# Ends of a generation
+
+
+def test_ends_are_known_by_declaration_and_by_text():
+    tokenizer = tokenizer_from_metadata(byte_level(eos_token_id=5, eot_token_id=6))
+    assert tokenizer.eog == {5, 6, tokenizer.token_id("<|im_end|>")}
+    assert texts(CHARACTERS, sorted(CHARACTERS.eog)) == ["<eos>", "<turn|>"]
+
+
+def test_a_family_may_name_further_ends():
+    meta = byte_level(eos_token_id=5)
+    tokenizer = tokenizer_from_metadata(meta, extra_eog=["<tool>", "<not there>"])
+    assert tokenizer.eog == {5, tokenizer.token_id("<tool>"), tokenizer.token_id("<|im_end|>")}
+
+
+def test_a_tag_that_looks_like_an_end_is_none():
+    meta = scored(eos_token_id=1)
+    meta["tokenizer.ggml.token_type"][2] = USER_DEFINED
+    assert tokenizer_from_metadata(meta).eog == {1}
+
+
+def test_an_end_mark_that_is_marked_as_a_word_is_a_control_token():
+    meta = byte_level()
+    end = meta["tokenizer.ggml.tokens"].index("<|im_end|>")
+    meta["tokenizer.ggml.token_type"][end] = NORMAL
+    tokenizer = tokenizer_from_metadata(meta)
+    assert end in tokenizer.eog and tokenizer.piece(end) == b""
+    assert end in tokenizer.encode("a<|im_end|>", parse_special=True)
+
+
+# Bytes and text
+
+
+@given(TEXT)
+def test_no_text_is_lost(text):
+    for tokenizer in (SCORED, BYTE_LEVEL, CHARACTERS):
+        ids = tokenizer.encode(text, parse_special=True)
+        assert tokenizer.decode(ids) == text
+        assert b"".join(map(tokenizer.piece, ids)) == text.encode()
+
+
+@given(st.text(max_size=20))
+def test_no_text_at_all_is_lost_over_bytes(text):
+    assert BYTE_LEVEL.decode(BYTE_LEVEL.encode(text)) == text
+
+
+def test_an_incomplete_character_at_the_end_is_dropped():
+    ids = BYTE_LEVEL.encode("a\U0001f44d")
+    assert BYTE_LEVEL.decode(ids[:-1]) == "a"
+    assert BYTE_LEVEL.decode([*ids[:2], *BYTE_LEVEL.encode("b")]) == "a\ufffdb"
+
+
+def test_pieces_of_every_kind():
+    assert SCORED.piece(SCORED.token_id("▁ab")) == b" ab"
+    assert SCORED.piece(SCORED.token_id("<0xE2>")) == b"\xe2"
+    assert SCORED.piece(SCORED.token_id("<turn>")) == SCORED.piece(0) == SCORED.piece(SCORED.token_id("filler")) == b""
+    assert SCORED.piece(SCORED.token_id("<turn>"), special=True) == b"<turn>"
+    assert SCORED.piece(0, special=True) == b"<unk>"
+    assert BYTE_LEVEL.piece(BYTE_LEVEL.token_id("Ã©")) == "é".encode()
+    assert BYTE_LEVEL.piece(BYTE_LEVEL.token_id("Ġab")) == b" ab"
+
+
+def test_lone_surrogates_are_replacement_characters():
+    assert BYTE_LEVEL.encode("a\ud800b") == BYTE_LEVEL.encode("a\ufffdb")
+    assert SCORED.encode("\udfff") == SCORED.encode("\ufffd")
+
+
+def test_ids_and_texts_of_tokens():
+    assert SCORED.vocab_size == len(scored()["tokenizer.ggml.tokens"])
+    assert SCORED.token_text(SCORED.token_id("▁ab")) == "▁ab"
+    assert SCORED.token_id("no such token") is None
+
+
+# Files that can't be used
+
+
+def without(meta: dict, key: str) -> dict:
+    return {name: value for name, value in meta.items() if name != f"tokenizer.ggml.{key}"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "error", "words"),
+    [
+        ({}, BadFile, "tokenizer.ggml.model"),
+        (without(scored(), "tokens"), BadFile, "tokenizer.ggml.tokens"),
+        (without(scored(), "scores"), BadFile, "tokenizer.ggml.scores"),
+        (without(byte_level(), "merges"), BadFile, "tokenizer.ggml.merges"),
+        (without(characters(), "bos_token_id"), BadFile, "bos"),
+        ({**scored(), "tokenizer.ggml.scores": [0.0]}, BadFile, "scores has 1 values for"),
+        ({**scored(), "tokenizer.ggml.token_type": [1, 1]}, BadFile, "token_type has 2 values for"),
+        (scored(eos_token_id=9999), BadFile, "eos_token_id is 9999"),
+        (byte_level(add_bos_token=True), BadFile, "bos"),
+        ({**scored(), "tokenizer.ggml.model": "rwkv"}, Unsupported, "'rwkv'"),
+        (byte_level("unheard-of"), Unsupported, "'unheard-of'"),
+    ],
+)
+def test_a_vocabulary_that_can_not_be_used_is_refused_by_name(meta, error, words):
+    with pytest.raises(error, match=words):
+        tokenizer_from_metadata(meta)
+
+
+@pytest.mark.parametrize("merges", [["ab"], ["a zz"], ["a b", "ab ab"]])
+def test_merges_that_do_not_fit_are_refused(merges):
+    tokenizer = tokenizer_from_metadata({**byte_level(), "tokenizer.ggml.merges": merges})
+    with pytest.raises(BadFile, match="merge"):
+        tokenizer.prepare()
+
+
+def test_a_byte_token_is_written_in_hexadecimal():
+    meta = scored()
+    meta["tokenizer.ggml.tokens"][3] = "<0xZZ>"
+    with pytest.raises(BadFile, match="<0xZZ>"):
+        tokenizer_from_metadata(meta).piece(3)
+
+
+def kind(tokenizer: Tokenizer) -> str:
+    return {"<turn>": "llama", "<tool>": "gpt2", "<|channel>": "gemma4"}[
+        next(mark for mark in ("<turn>", "<tool>", "<|channel>") if tokenizer.token_id(mark) is not None)
+    ]
