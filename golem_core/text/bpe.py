@@ -38,35 +38,39 @@ class RankedMergeTokenizer(Tokenizer):
             ids = [id for id in ids if id != self.vocab_size]
         return ids
 
-    def _model(self, **options: bool) -> Any:
-        """The library's model over `vocabulary` and `merges`.
+    def _model(self, alphabet: list[str], **options: bool) -> Any:
+        """The library's model over `vocabulary` and `merges`; `alphabet`: what stands for the 256 bytes.
 
-        A character that is no token becomes an id behind the vocabulary, so that its neighbours don't merge across it.
+        If a byte has no token, it becomes an id behind the vocabulary, so that its neighbours don't merge across it.
         """
         from tokenizers.models import BPE
 
+        ids = self.vocabulary.ids
+        unknown = {}
+        if not all(text in ids for text in alphabet):
+            ids = ids | {_NO_TOKEN: self.vocab_size}
+            unknown = {"unk_token": _NO_TOKEN, "fuse_unk": False}
         collecting = gc.isenabled()
         gc.disable()  # half a million fresh pairs would have it search them over and over
         try:
-            pairs = [self._pair(line) for line in self._merges]
-            try:
-                vocabulary = self.vocabulary.ids | {_NO_TOKEN: self.vocab_size}
-                return BPE(vocabulary, pairs, unk_token=_NO_TOKEN, fuse_unk=False, **options)
-            except Exception as error:  # the library raises nothing narrower
-                raise BadFile(f"the vocabulary and its merges don't go together: {error}") from error
+            return BPE(ids, self._pairs(), **unknown, **options)
+        except BadFile:
+            raise
+        except Exception as error:  # the library raises nothing narrower
+            raise BadFile(f"the vocabulary and its merges don't go together: {error}") from error
         finally:
             if collecting:
                 gc.enable()
 
-    @staticmethod
-    def _pair(line: str) -> tuple[str, str]:
-        left, _, right = line.partition(" ")
-        if not left or not right:
-            at = line.find(" ", 1)
-            if at < 0:
-                raise BadFile(f"a merge of the vocabulary is no pair: {line!r}")
-            left, right = line[:at], line[at + 1 :]
-        return left, right
+    def _pairs(self) -> list[tuple[str, str]]:
+        pairs: list[tuple[str, str]] = [line.partition(" ")[::2] for line in self._merges]  # type: ignore[misc]
+        if not all(map(all, pairs)):
+            for rank, line in enumerate(self._merges):
+                at = line.find(" ", 1)
+                if at < 0:
+                    raise BadFile(f"merge {rank} of the vocabulary is no pair: {line!r}")
+                pairs[rank] = (line[:at], line[at + 1 :])
+        return pairs
 
 
 class ByteLevelTokenizer(RankedMergeTokenizer):
@@ -89,7 +93,8 @@ class ByteLevelTokenizer(RankedMergeTokenizer):
         import tokenizers
         from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-        segmenter = tokenizers.Tokenizer(self._model(ignore_merges=self._splitter.whole_words))
+        alphabet = [chr(code) for code in _byte_alphabet()]
+        segmenter = tokenizers.Tokenizer(self._model(alphabet, ignore_merges=self._splitter.whole_words))
         steps = [Split(tokenizers.Regex(pattern), "isolated") for pattern in self._splitter.patterns]
         segmenter.pre_tokenizer = Sequence([*steps, ByteLevel(add_prefix_space=False, use_regex=False)])
         return segmenter
@@ -140,7 +145,7 @@ class CharacterTokenizer(RankedMergeTokenizer):
         from tokenizers.normalizers import Replace
         from tokenizers.pre_tokenizers import Split
 
-        segmenter = tokenizers.Tokenizer(self._model(byte_fallback=True))
+        segmenter = tokenizers.Tokenizer(self._model([f"<0x{byte:02X}>" for byte in range(256)], byte_fallback=True))
         segmenter.normalizer = Replace(" ", SPACE)
         segmenter.pre_tokenizer = Split(tokenizers.Regex("[^\n]+|\n+"), "isolated")
         return segmenter

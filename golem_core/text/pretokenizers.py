@@ -30,6 +30,14 @@ def _words(digits: str, letters: str = r"\p{L}") -> str:
     return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[{letters}]+|{digits}| ?[^\s{letters}\p{{N}}]+[\r\n]*|{_BLANKS}"
 
 
+def _cased_words(contraction: str, digits: str) -> str:
+    """Words that also end before a capital letter, each with one sign in front."""
+    upper, lower = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+    sign = r"[^\r\n\p{L}\p{N}]?"
+    words = rf"{sign}[{upper}]*[{lower}]+{contraction}|{sign}[{upper}]+[{lower}]*{contraction}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
+
+
 _FIRST = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 _PLAIN = Splitter((_FIRST,))
@@ -41,6 +49,14 @@ SPLITTERS: dict[str, Splitter] = {
     "default": Splitter((r"[\p{P}\$\+<=>\^~\|]+", _FIRST, r"\p{N}+", "[0-9][0-9][0-9]")),
     "falcon": Splitter((r"[\p{P}\$\+<=>\^~\|`]+", _FIRST, "[0-9][0-9][0-9]")),
     "deepseek-coder": Splitter((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    "deepseek-v3": Splitter(
+        (
+            r"\p{N}{1,3}",
+            "[一-龥\u3040-ゟ゠-ヿ]+",
+            r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _BLANKS,
+        )
+    ),
+    "tekken": Splitter((_cased_words("", r"\p{N}"),), whole_words=True, add_bos=True),
     "qwen35": Splitter((_words(r"\p{N}", r"\p{L}\p{M}"),)),
     "qwen3.8": Splitter((_words(r"\p{N}", r"\p{L}\p{M}"),)),
     **dict.fromkeys(
@@ -55,6 +71,7 @@ SPLITTERS: dict[str, Splitter] = {
         ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2"),
         Splitter(_THREE_DIGITS.patterns, whole_words=True, add_bos=True),
     ),
+    **dict.fromkeys(("gpt-4o", "llama4"), Splitter((_cased_words(f"(?:{_CONTRACTION})?", r"\p{N}{1,3}"),))),
     **dict.fromkeys(("glm4", "glm5"), Splitter(_THREE_DIGITS.patterns, whole_words=True)),
 }
 

@@ -6,7 +6,7 @@ written here in its wire format (protobuf; sentencepiece_model.proto has the fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -60,57 +60,78 @@ class ScoredMergeTokenizer(Tokenizer):
         from sentencepiece import SentencePieceProcessor
 
         processor = SentencePieceProcessor()
-        processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary))
+        try:
+            processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary))
+        except RuntimeError:  # a text that occurs twice, or an empty one
+            processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary, distinct=False))
         return processor
 
 
-def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
+def sentencepiece_model(vocabulary: Vocabulary, *, distinct: bool = True) -> bytes:
     """A serialized sentencepiece ModelProto that segments by `vocabulary`, blanks written as U+2581.
 
     Every token, special ones too, is a normal piece there: which texts are special has been decided before.  One
     unknown piece follows behind the vocabulary.  Without all 256 byte tokens there is no byte fallback.
+    `distinct`: the caller takes it that all texts differ and none is empty.
     """
     texts = vocabulary.texts
     kinds = np.full(len(texts), _NORMAL, np.uint8)
-    names = [f"<0x{byte:02X}>" for byte in range(256)]
-    byte_ids = [vocabulary.ids[name] for name in names if name in vocabulary.ids]
-    fallback = len(byte_ids) == 256 and bool((vocabulary.kinds[byte_ids] == BYTE).all())
+    byte_ids = np.flatnonzero(vocabulary.kinds == BYTE)
+    fallback = {texts[id] for id in byte_ids.tolist()} == {f"<0x{byte:02X}>" for byte in range(256)}
     if fallback:
         kinds[byte_ids] = _BYTE
-    if len(vocabulary.ids) < len(texts) or "" in vocabulary.ids:
-        # Pieces must differ and have a text: an id that no text leads to becomes a control piece, which none does.
+    if not distinct:  # an id that no text leads to becomes a control piece: no text leads to those either
         texts = list(texts)
         for id, text in enumerate(vocabulary.texts):
             if vocabulary.ids[text] != id or not text:
                 texts[id] = f"<\ue000{id}>"
                 kinds[id] = _CONTROL
 
-    # A piece: 1 text, 2 score (float), 3 type.  The part behind the text is 7 bytes long in all of them.
-    tails = np.zeros((len(texts), 7), np.uint8)
-    tails[:, 0] = 2 << 3 | 5
-    tails[:, 1:5] = np.asarray(vocabulary.scores, "<f4")[:, None].view(np.uint8)
-    tails[:, 5] = 3 << 3
-    tails[:, 6] = kinds
-    encoded = [text.encode() for text in texts]
-    lengths = list(map(len, encoded))
-    heads = {}
-    for length in set(lengths):
-        head = b"\x0a" + _varint(length)
-        heads[length] = b"\x0a" + _varint(len(head) + length + 7) + head
-    parts: list[bytes] = [b""] * (3 * len(texts))
-    parts[0::3] = map(heads.__getitem__, lengths)
-    parts[1::3] = encoded
-    parts[2::3] = tails.view("V7").ravel().tolist()
-
-    unknown = "<\ue000>".encode()
-    parts.append(_message(1, _message(1, unknown) + b"\x15\0\0\0\0\x18" + bytes([_UNKNOWN])))
+    assert vocabulary.scores is not None
+    unknown = _message(1, "<\ue000>".encode()) + b"\x15\0\0\0\0\x18" + bytes([_UNKNOWN])
     # TrainerSpec: 3 model_type, 35 byte_fallback, 40 unk_id, 41..43 bos, eos and pad ids (none).
     trainer = _number(3, _BPE) + _number(35, fallback) + _number(40, len(texts))
     trainer += b"".join(map(_number, (41, 42, 43), repeat(-1)))
     # NormalizerSpec: 1 name, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces.
     normalizer = _message(1, b"identity") + _number(3, 0) + _number(4, 0) + _number(5, 1)
-    parts += [_message(2, trainer), _message(3, normalizer)]
-    return b"".join(parts)
+    return b"".join(
+        [_pieces(texts, vocabulary.scores, kinds), _message(1, unknown), _message(2, trainer), _message(3, normalizer)]
+    )
+
+
+def _pieces(texts: Sequence[str], scores: np.ndarray, kinds: np.ndarray) -> bytes:
+    """ModelProto's pieces: 1 text, 2 score (float), 3 type.
+
+    All at once, since there are hundreds of thousands: lengths always take two bytes, so that a record is a head of 6
+    bytes, the text, and a tail of 7.
+    """
+    if max(map(len, texts)) * 4 + 10 >= 1 << 14:
+        raise BadFile("the vocabulary has a token of more than 4000 characters")
+    data = np.frombuffer("".join(texts).encode(), np.uint8)
+    firsts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))  # where a character begins
+    ends = firsts[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]
+    lengths = np.diff(ends, prepend=0)
+
+    heads = np.empty((len(texts), 6), np.uint8)
+    for at, length in ((0, lengths + 3 + 7), (3, lengths)):
+        heads[:, at] = 1 << 3 | 2
+        heads[:, at + 1] = length & 127 | 128
+        heads[:, at + 2] = length >> 7
+    tails = np.empty((len(texts), 7), np.uint8)
+    tails[:, 0] = 2 << 3 | 5
+    tails[:, 1:5] = scores.astype("<f4")[:, None].view(np.uint8)
+    tails[:, 5] = 3 << 3
+    tails[:, 6] = kinds
+
+    stops = np.cumsum(lengths + 6 + 7)
+    out = np.empty(stops[-1], np.uint8)
+    is_text = np.ones(stops[-1], bool)
+    for first, part in ((stops - 7 - lengths - 6, heads), (stops - 7, tails)):
+        places = first[:, None] + np.arange(part.shape[1])
+        out[places] = part
+        is_text[places] = False
+    out[is_text] = data
+    return out.tobytes()
 
 
 def _varint(value: int) -> bytes:

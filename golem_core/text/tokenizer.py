@@ -90,7 +90,7 @@ class Tokenizer:
 
     def add_eog(self, texts: Iterable[str]) -> None:
         """Count the tokens with these texts, where the vocabulary has them, as ends of a generation."""
-        self.eog = self.eog | end_ids(self.vocabulary.ids, texts)
+        self.eog |= end_ids(self.vocabulary.texts, texts)
 
     def prepare(self) -> None:
         """Build now what the first `encode` would build; worth a thread of its own while weights load."""
@@ -159,5 +159,6 @@ def tokenizer_from_metadata(meta: Mapping[str, Any], *, extra_eog: Iterable[str]
     else:
         raise Unsupported(f"tokenizer.ggml.model {model!r}: this tokenizer is not known here (llama, gpt2, gemma4 are)")
     tokenizer = kind.from_metadata(meta)
-    tokenizer.add_eog(extra_eog)
+    if extra_eog:
+        tokenizer.add_eog(extra_eog)
     return tokenizer

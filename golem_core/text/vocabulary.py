@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,14 @@ NOT_AN_END = (
 class Vocabulary:
     """Token texts and kinds by id, and the ids that the file names.
 
-    `texts`: one str per id. `kinds`: int8 array (n,). `scores`: float32 array (n,) or None. `ids`: text -> id, the
-    last one where a text occurs twice. `bos`, `eos`, `unknown`: declared ids or None. `marks`: ids whose text marks an
-    end. `ends`: ids that end a generation, by declaration or by text.
+    `texts`: one str per id. `kinds`: int8 array (n,). `scores`: float32 array (n,) or None. `bos`, `eos`, `unknown`:
+    declared ids or None. `marks`: ids whose text marks an end. `ends`: ids that end a generation, by declaration or by
+    text.
     """
 
     texts: Sequence[str]
     kinds: np.ndarray
     scores: np.ndarray | None
-    ids: dict[str, int]
     bos: int | None
     eos: int | None
     unknown: int | None
@@ -82,6 +82,11 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Text -> id, the last one where a text occurs twice."""
+        return dict(zip(self.texts, range(len(self)), strict=True))
 
     @classmethod
     def read(cls, meta: Mapping[str, Any], defaults: Mapping[str, int] | None = None) -> Vocabulary:
@@ -98,7 +103,6 @@ class Vocabulary:
         if kinds is None:
             kinds = np.full(count, NORMAL, np.int8)
         scores = _array(meta, "scores", np.float32, count)
-        ids = dict(zip(texts, range(count), strict=True))
 
         def declared(name: str) -> int | None:
             value = meta.get(f"tokenizer.ggml.{name}_token_id")
@@ -111,7 +115,7 @@ class Vocabulary:
 
         eos = declared("eos")
         named = {declared(name) for name in ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")} | {eos}
-        marks = end_ids(ids)
+        marks = end_ids(texts)
         kinds = np.array(kinds)
         for id in marks:  # an end mark that a converter took for a word
             if kinds[id] in (NORMAL, UNUSED):
@@ -119,15 +123,17 @@ class Vocabulary:
         # A vocabulary of tags has </s> among them, as the end of struck-out text.
         ends = {id for id in marks if texts[id] != "</s>" or kinds[id] == CONTROL}
         ends |= {id for id in named if id is not None}
-        return cls(
-            texts, kinds, scores, ids, declared("bos"), eos, declared("unknown"), frozenset(marks), frozenset(ends)
-        )
+        return cls(texts, kinds, scores, declared("bos"), eos, declared("unknown"), frozenset(marks), frozenset(ends))
 
 
-def end_ids(ids: Mapping[str, int], texts: Iterable[str] = END_TEXTS) -> set[int]:
-    """The ids of those of `texts` that a vocabulary `ids` has and that end a generation in it."""
-    ordinary = {text for text, others in NOT_AN_END if all(other in ids for other in others)}
-    return {ids[text] for text in texts if text in ids and text not in ordinary}
+def end_ids(texts: Sequence[str], marks: Iterable[str] = END_TEXTS) -> set[int]:
+    """The ids of the tokens in `texts` that are written like one of `marks` and end a generation."""
+    marks = set(marks)
+    others = {other for text, row in NOT_AN_END if text in marks for other in row}
+    found = (marks | others).intersection(texts)  # hundreds of thousands of texts: without a dict of them all
+    ordinary = {text for text, row in NOT_AN_END if found.issuperset(row)}
+    backwards = texts[::-1]  # of several with one text, the last counts
+    return {len(texts) - 1 - backwards.index(text) for text in found & marks - ordinary}
 
 
 def _array(meta: Mapping[str, Any], name: str, dtype: type, count: int) -> np.ndarray | None:

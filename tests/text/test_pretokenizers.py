@@ -26,6 +26,9 @@ SAMPLE = "I'll pay $1234,50 -- it'S Ünïcödé!\n\n  तो  end \t "
         ("llama-bpe", "I|'ll| pay| $|123|4|,|50| --| it|'S| Ünïcödé|!\n\n| | त|ो| | end| \t "),
         ("qwen2", "I|'ll| pay| $|1|2|3|4|,|5|0| --| it|'S| Ünïcödé|!\n\n| | त|ो| | end| \t "),
         ("qwen35", "I|'ll| pay| $|1|2|3|4|,|5|0| --| it|'S| Ünïcödé|!\n\n| | तो| | end| \t "),
+        ("tekken", "I|'ll| pay| $|1|2|3|4|,|5|0| --| it|'S| Ünïcödé|!\n\n| | तो| | end| \t "),
+        ("gpt-4o", "I'll| pay| $|123|4|,|50| --| it'S| Ünïcödé|!\n\n| | तो| | end| \t "),
+        ("deepseek-v3", "I|'ll| pay| $|123|4|,|50| --| it|'S| Ünïcödé|!\n\n| | तो| | end| \t "),
         ("default", "I|'|ll| pay| |$|123|4|,|50| |--| it|'|S| Ünïcödé|!|\n\n | त|ो| | end| \t "),
     ],
 )
@@ -36,6 +39,11 @@ def test_words(name, expected):
 @pytest.mark.parametrize("name", SPLITTERS)
 def test_splitting_loses_nothing(name):
     assert "".join(words(name, SAMPLE)) == SAMPLE
+
+
+def test_capitals_begin_a_word_in_some():
+    assert words("tekken", "aCamelCase.x/\n") == ["a", "Camel", "Case", ".x", "/\n"]
+    assert words("qwen2", "aCamelCase.x/\n") == ["aCamelCase", ".x", "/\n"]
 
 
 def test_a_letter_that_folds_to_s_is_no_contraction():
