@@ -54,7 +54,7 @@ class Budget:
         if isinstance(value, str):
             self.text(len(value))
         elif isinstance(value, dict | list | tuple):
-            self.step(len(value) + 1)
+            self.step(1 + (len(value) >> 3))  # references are cheap: copies of long conversations are in order
             if isinstance(value, tuple):
                 self.weigh(value)  # it may become a key, and a hash goes all the way down
         elif isinstance(value, int) and value.bit_length() > 4096:
@@ -258,7 +258,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _counted(tree: nodes.Template) -> nodes.Template:
-    """Make loop turns, macro calls and comparisons of `tree` steps, and have what its literals make measured."""
+    """Make loop turns, macro calls and comparisons of `tree` steps, and have what literals and slices make measured."""
     _rewrite(tree)
     for node in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
         step = _call("_step", nodes.Const(None, lineno=node.lineno))
@@ -288,7 +288,11 @@ def _replacement(node: nodes.Node) -> nodes.Node:
         node.expr = _call("_compared", node.expr)
         for operand in node.ops:
             operand.expr = _call("_compared", operand.expr)
-    elif isinstance(node, nodes.List | nodes.Dict) or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
+    elif (
+        isinstance(node, nodes.List | nodes.Dict)
+        or (isinstance(node, nodes.Tuple) and node.ctx == "load")
+        or (isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice))
+    ):
         return _call("_made", node)
     return node
 

@@ -133,6 +133,8 @@ HOSTILE = {
     "a text of replacements": "{{ ('a' * 99999).replace('a', 'b' * 99999) }}",
     "a joined text": "{{ range(99999) | join('b' * 99999) }}",
     "padded batches": "{{ [1] | batch(10**9, 'a') | list }}",
+    "kept slices": "{% set ns = namespace(x=[]) %}{% set t = 'a' * 8000000 %}{% for i in range(9999) %}"
+    "{% set ns.x = ns.x + [t[1:]] %}{% endfor %}",
     "much output": "{% for i in range(99999) %}{{ 'a' * 999999 }}{% endfor %}",
     "Python's internals": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "a change of the messages": "{{ messages.append(1) }}",
@@ -174,7 +176,8 @@ def test_limits_hold_in_any_thread_and_for_each_rendering_alone():
 def test_a_long_conversation_is_within_the_limits():
     messages = [{"role": "user" if i % 2 == 0 else "assistant", "content": "word " * 200} for i in range(2000)]
     source = "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role ~ m.content }}{% endif %}"
-    source += "{{ messages | length }}{{ messages[loop.index0 - 1].role == m.role }}{% endfor %}"
+    source += "{{ messages | length }}{{ messages[loop.index0 - 1].role == m.role }}"
+    source += "{{ messages[loop.index0:] | length }}{% endfor %}"
     assert len(render(source, messages)) > 2_000_000
 
 
