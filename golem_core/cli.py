@@ -1,4 +1,4 @@
-"""The `golem` command line: serve, run, plugins, and whatever commands plugins add.
+"""The `golem` command line: serve, run, bench, plugins, and whatever commands plugins add.
 
 Every option is accepted with one dash and with two, and has an environment variable that it beats.  A mistake is
 one line on standard error that names the option and the value, with exit status 2; a part that cannot be had is
@@ -17,7 +17,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from golem_core import plugins
+from golem_core import bench, plugins
 from golem_core.errors import GolemError
 from golem_core.options import Option
 
@@ -194,6 +194,7 @@ _RUN_OPTIONS = [
 _COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], list[click.Option]]] = [
     ("serve", "Answer over HTTP, as OpenAI's API does.", _serve, []),
     ("run", "Answer one prompt, or hold a conversation in the terminal.", _run, _RUN_OPTIONS),
+    ("bench", "Measure how fast a model reads and generates.", bench.bench, bench.OPTIONS),
 ]
 
 cli = _Root(

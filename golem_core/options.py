@@ -97,9 +97,10 @@ def keys(text: str) -> tuple[str, ...]:
 
 
 _BOTH = ("serve", "run")
+_ALL = (*_BOTH, "bench")
 
 CORE_OPTIONS = (
-    Option("model", "The conversation model: a GGUF file or a directory.", example="FILE", commands=_BOTH),
+    Option("model", "The conversation model: a GGUF file or a directory.", example="FILE", commands=_ALL),
     Option(
         "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"
     ),
@@ -109,8 +110,8 @@ CORE_OPTIONS = (
     Option(
         "cache-ttl", "How long an idle conversation is remembered; 0 is for ever.", duration, 0.0, example="DURATION"
     ),
-    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=_BOTH),
-    Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_BOTH),
+    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=_ALL),
+    Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_ALL),
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
 )
