@@ -186,11 +186,11 @@ class Blocks256(Format):
     steps: ClassVar[int] = 4
 
     @classmethod
-    def step(cls, p: Traced, j: int) -> list[tuple[int, Traced, list[Traced]]]:
+    def step(cls, p: Traced, j: Traced) -> list[tuple[Traced, Traced, list[Traced]]]:
         raise NotImplementedError
 
     @classmethod
-    def minimums(cls, p: Traced, i: int) -> Traced:
+    def minimums(cls, p: Traced, i: int | Traced) -> Traced:
         """i8x8: the minimums of eight rows for sub-block i."""
         raise NotImplementedError
 
@@ -217,9 +217,9 @@ class Q4_K(Blocks256):
 
     @classmethod
     def step(cls, p, j):
-        q = words(p + 160 + 256 * j, 8)
+        q = words(p + 160 + j * 256, 8)
         low, high = [x & 15 for x in q], [low_bits(x, 4, 15) for x in q]
-        return [(2 * j, load("i8x8", p + 32 + 16 * j), low), (2 * j + 1, load("i8x8", p + 40 + 16 * j), high)]
+        return [(j * 2, load("i8x8", p + 32 + j * 16), low), (j * 2 + 1, load("i8x8", p + 40 + j * 16), high)]
 
     @classmethod
     def minimums(cls, p, i):
@@ -240,13 +240,10 @@ class Q5_K(Blocks256):
     @classmethod
     def step(cls, p, j):
         fifth = words(p + 1184, 8)
-
-        def bit(h: Traced, n: int) -> Traced:
-            return (shift_left(h, 4 - n) if n < 4 else low_bits(h, n - 4, 255)) & 16
-
         out = []
-        for (i, scale, q), n in zip(Q4_K.step(p, j), (2 * j, 2 * j + 1), strict=True):
-            out.append((i, scale, [x | bit(h, n) for x, h in zip(q, fifth, strict=True)]))
+        for k, (i, scale, q) in enumerate(Q4_K.step(p, j)):
+            bits = [shift_left(shift_right(h, j * 2 + k) & 1, 4) for h in fifth]
+            out.append((i, scale, [x | bit for x, bit in zip(q, bits, strict=True)]))
         return out
 
     @classmethod
@@ -271,7 +268,7 @@ class Q6_K(Blocks256):
 
     @classmethod
     def step(cls, p, j):
-        at = p + 144 + 384 * j
+        at = p + 144 + j * 384
         a, b, h = words(at, 4), words(at + 128, 4), words(at + 256, 4)
         quarter = [
             [(x & 15) | (shift_left(y, 4) & 48) for x, y in zip(a, h, strict=True)],
@@ -279,16 +276,14 @@ class Q6_K(Blocks256):
             [low_bits(x, 4, 15) | (y & 48) for x, y in zip(a, h, strict=True)],
             [low_bits(x, 4, 15) | (shift_right(y, 2) & 48) for x, y in zip(b, h, strict=True)],
         ]
-        half, g = divmod(j, 2)
-        subs = [8 * half + 2 * t + g for t in range(4)]
-        return [(s, load("i8x8", p + 16 + 8 * s), q) for s, q in zip(subs, quarter, strict=True)]
+        subs = [(j >> 1) * 8 + (j & 1) + 2 * t for t in range(4)]
+        return [(s, load("i8x8", p + 16 + s * 8), q) for s, q in zip(subs, quarter, strict=True)]
 
 
-def two_bits(p: Traced, j: int) -> list[tuple[int, list[Traced]]]:
+def two_bits(p: Traced, j: Traced) -> list[tuple[Traced, list[Traced]]]:
     """Sub-blocks of 16 out of pairs of bits: step j covers half j div 2, and the features 16 (j mod 2) + 32 t."""
-    half, g = divmod(j, 2)
-    q = words(p + 128 * j, 4)
-    return [(8 * half + 2 * t + g, [low_bits(x, 2 * t, 3) for x in q]) for t in range(4)]
+    q = words(p + j * 128, 4)
+    return [((j >> 1) * 8 + (j & 1) + 2 * t, [low_bits(x, 2 * t, 3) for x in q]) for t in range(4)]
 
 
 class Q2_K(Blocks256):
@@ -304,7 +299,7 @@ class Q2_K(Blocks256):
 
     @classmethod
     def step(cls, p, j):
-        return [(s, load("i8x8", p + 32 + 8 * s) & 15, q) for s, q in two_bits(p + 160, j)]
+        return [(s, load("i8x8", p + 32 + s * 8) & 15, q) for s, q in two_bits(p + 160, j)]
 
     @classmethod
     def minimums(cls, p, i):
@@ -327,16 +322,11 @@ class Q3_K(Blocks256):
 
     @classmethod
     def step(cls, p, j):
-        half, g = divmod(j, 2)
-        mask = words(p + 656 + 128 * g, 4)
-
-        def third(h: Traced, n: int) -> Traced:
-            return (shift_left(h, 2 - n) if n < 2 else low_bits(h, n - 2, 255)) & 4
-
+        mask = words(p + 656 + (j & 1) * 128, 4)
         out = []
         for t, (s, q) in enumerate(two_bits(p + 144, j)):
-            n = 4 * half + t
-            out.append((s, load("i8x8", p + 16 + 8 * s), [x | third(h, n) for x, h in zip(q, mask, strict=True)]))
+            third = [shift_left(shift_right(h, (j >> 1) * 4 + t) & 1, 2) for h in mask]
+            out.append((s, load("i8x8", p + 16 + s * 8), [x | bit for x, bit in zip(q, third, strict=True)]))
         return out
 
 
@@ -354,9 +344,9 @@ class IQ4_XS(Blocks256):
 
     @classmethod
     def step(cls, p, j):
-        q = words(p + 80 + 128 * j, 4)
+        q = words(p + 80 + j * 128, 4)
         values = [lookup16(IQ4_TABLE, x & 15) for x in q] + [lookup16(IQ4_TABLE, low_bits(x, 4, 15)) for x in q]
-        return [(j, load("i8x8", p + 16 + 8 * j), values)]
+        return [(j, load("i8x8", p + 16 + j * 8), values)]
 
 
 # ---------------------------------------------------------------- floats

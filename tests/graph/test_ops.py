@@ -7,6 +7,8 @@ import pytest
 
 from golem_core import DeviceType, Graph, Reference, Unsupported, plugins
 from golem_core.cpu.device import CpuDevice
+from golem_core.cpu.library import Library
+from golem_core.cpu.target import Target
 from golem_core.graph import ops
 from golem_core.graph.value import Op
 
@@ -16,6 +18,7 @@ OPENERS = {
     "cpu": lambda: CpuDevice(threads=2, kv="f32"),
     "cpu-one-thread": lambda: CpuDevice(threads=1, kv="f32"),
     "cpu-half-kv": lambda: CpuDevice(threads=2, kv="f16"),
+    "cpu-without-extensions": lambda: CpuDevice(threads=2, kv="f16", library=Library(Target.host().plain)),
 }
 
 

@@ -22,6 +22,7 @@ from golem_core.cpu.jit import (
     share,
     shuffle,
     store,
+    tracer,
     value,
     when,
 )
@@ -30,7 +31,7 @@ from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half, maddubs, maddwd, pin, sign
 
 NARROW = 4
-"""Most columns that a mat-vec takes at once."""
+"""Most columns that a mat-vec takes at once, on processors that multiply bytes."""
 TILE = 1024
 """Features of a decoded tile of quants."""
 FLOAT_TILE = 256
@@ -120,11 +121,11 @@ def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -
         p = w + b * F.bytes8
         weighted = [Var(const("i32x8", 0)) for _ in columns]
         minimum = [Var(const("i32x8", 0)) for _ in columns]
-        for j in range(F.steps):
+        for j in loop(F.steps):
             fetch(p + j * (F.bytes8 // F.steps), F.bytes8 // F.steps)
             for s, scale, quants in F.step(p, j):
                 scales = pairs(scale)
-                sums = [start256(F, x + Q256.start(K) + b * 64 + 4 * (s * F.sub // 16)) for x in columns]
+                sums = [start256(F, x + Q256.start(K) + b * 64 + s * (F.sub // 4)) for x in columns]
                 for g, q in enumerate(quants):
                     magnitude = sign(q, q) if F.signed else q
                     for c, x in enumerate(columns):
@@ -281,9 +282,9 @@ class Tile256(Tile):
                 store(side + 64, load_half(p + 16))
                 for i, m in stored_minimums(F, p):
                     store(side + 64 * (2 + self.subs + i), m)
-            for j in range(F.steps):
+            for j in loop(F.steps):
                 for s, scale, quants in F.step(p, j):
-                    store(side + 64 * (2 + s), pairs(scale))
+                    store(side + s * 64 + 128, pairs(scale))
                     for g, q in enumerate(quants):
                         store(self.data + b * 4096 + s * (16 * F.sub) + 64 * g + 32 * half, q)
 
@@ -389,13 +390,15 @@ def register(F: type[Format]) -> None:
         w, x, x_stride, y, y_stride, rows, K, count, scratch, scratch_stride = arguments(a, 10)
         n = load("i64", count)
         row8 = (K // F.block) * F.bytes8
-        for narrow in range(1, NARROW + 1):
+        # without byte products in hardware, every width but one is bound by arithmetic
+        most = NARROW if tracer.target.avx2 else 1
+        for narrow in range(1, most + 1):
             with when(n.equals(narrow)):
                 for r in share((rows + 7) >> 3, thread, threads):
                     columns = [x + x_stride * c for c in range(narrow)]
                     for c, total in enumerate(rows8(F, w + r * row8, columns, K)):
                         store(y + y_stride * c + r * 32, total.get())
-        with when(n > NARROW):
+        with when(n > most):
             wide(
                 F, w, x, x_stride, y, y_stride, rows, K, value(0), n, scratch + thread * scratch_stride, thread, threads
             )

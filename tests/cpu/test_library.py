@@ -1,0 +1,111 @@
+"""The cache of object code, and the threads that run programs."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from golem_core import Columns, Graph, Unsupported
+from golem_core.cpu import team as teams
+from golem_core.cpu.device import CpuDevice
+from golem_core.cpu.library import Library
+
+from ..graph.weights import random_weight
+
+
+def test_a_kernel_is_compiled_once_and_then_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))
+    compiled: list[int] = []
+    Library(announce=compiled.append).load({"scale", "lookup"})
+    assert compiled == [2]
+    Library(announce=compiled.append).load({"scale", "lookup"})
+    assert compiled == [2]
+    assert len(list(tmp_path.glob("*.o"))) == 2
+
+
+def test_a_damaged_object_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))
+    Library().load({"scale"})
+    (path,) = tmp_path.glob("*.o")
+    path.write_bytes(path.read_bytes()[:-100])
+    compiled: list[int] = []
+    Library(announce=compiled.append).load({"scale"})
+    assert compiled == [1]
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("GOLEM_CACHE", str(blocked / "kernels"))
+    assert Library().load({"scale"})["scale"]
+
+
+def model() -> Graph:
+    rng, g = np.random.default_rng(3), Graph()
+    x = g.embed(random_weight(rng, "table", "F32", 50, 64))
+    for _ in range(20):
+        x = x + g.linear(g.silu(x), random_weight(rng, "w", "Q8_0", 64, 64, scale=0.1))
+    g.output("y", x)
+    return g
+
+
+def test_several_models_run_at_once_on_one_team():
+    device = CpuDevice(threads=2)
+    graphs = [model() for _ in range(4)]
+    passes = [device.compile(g, scored=4) for g in graphs]
+    columns = Columns([1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 0, 0], [])
+    want = [p.run(columns)["y"].copy() for p in passes]
+    wrong = []
+
+    def work(i: int) -> None:
+        for _ in range(100):
+            if not np.array_equal(passes[i].run(columns)["y"], want[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(passes))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not wrong and not any(t.is_alive() for t in threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_number_of_threads_does_not_change_a_result(threads):
+    columns = Columns(range(9), range(9), [0] * 9, [])
+    want = CpuDevice(threads=1).compile(model()).run(columns)["y"]
+    assert np.array_equal(CpuDevice(threads=threads).compile(model()).run(columns)["y"], want)
+
+
+def test_a_sleeping_team_wakes_up(monkeypatch):
+    monkeypatch.setattr(teams, "SPINS", 10)
+    library = teams.shared_library()
+    team = teams.Team(library, 2)
+    device = CpuDevice(threads=2)
+    device.team = team
+    p, columns = device.compile(model()), Columns([1], [0], [0], [])
+    want = p.run(columns)["y"].copy()
+    for _ in range(50):
+        threading.Event().wait(0.002)
+        assert np.array_equal(p.run(columns)["y"], want)
+
+
+def test_what_the_cpu_cannot_do_is_named():
+    rng, g = np.random.default_rng(0), Graph()
+    weight = random_weight(rng, "w", "F32", 8, 32)
+    object.__setattr__(weight, "type", "TQ1_0")
+    g.output("y", g.linear(g.embed(random_weight(rng, "table", "F32", 4, 32)), weight))
+    with pytest.raises(Unsupported, match=r"w: .*TQ1_0"):
+        CpuDevice(threads=1).compile(g)
+    with pytest.raises(Unsupported, match="f8"):
+        CpuDevice(threads=1, kv="f8")
+
+
+def test_more_than_a_pass_holds_is_refused():
+    p = CpuDevice(threads=1).compile(model(), context=32, width=4)
+    with pytest.raises(ValueError, match="4 columns"):
+        p.run(Columns(range(5), range(5), [0] * 5, []))
+    with pytest.raises(ValueError, match="32 positions"):
+        p.run(Columns([1], [32], [0], []))
