@@ -1,0 +1,104 @@
+"""What the benchmarks share: their arguments, rounds in which the sides take turns, and what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PEER_NOTE = (
+    "llama.cpp runs from the package xllamacpp, whose build is reported to be 5 to 15 % slower than one that is "
+    "made for the machine."
+)
+
+
+def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
+    """A parser with the options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--model", type=Path, help="GGUF file; by default the installed model package")
+    parser.add_argument("--threads", type=positive, default=2, help="threads of each side (default 2)")
+    parser.add_argument("--rounds", type=positive, default=rounds, help=f"rounds to measure (default {rounds})")
+    parser.add_argument("--peer-python", metavar="FILE", help="a Python that has xllamacpp; one is made if needed")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
+    return parser
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """Whole numbers of at least 1 with commas between them; "" is none."""
+    return [positive(each) for each in text.split(",") if text]
+
+
+def model_path(given: Path | None) -> Path:
+    """The file to measure with; ends the program when there is none."""
+    from golem_core.errors import GolemError
+    from golem_core.server.loading import default_model
+
+    try:
+        path = given if given is not None else default_model()[1]
+    except GolemError as error:
+        raise SystemExit(str(error)) from None
+    if not path.exists():
+        raise SystemExit(f"{path}: there is no such file")
+    return path
+
+
+def in_turn(sides: Sequence[T], round: int) -> Iterator[T]:
+    """The sides in an order that is turned around from one round to the next."""
+    return iter(sides) if round % 2 == 0 else reversed(sides)
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
+def compared(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Two series of rates measured in the same rounds, more being better.
+
+    `ratio` is the median of ours over the median of theirs; `lowest` and `highest` are those of single rounds.
+    """
+    rounds = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    return {
+        "golem": round(median(ours), 2),
+        "llama.cpp": round(median(theirs), 2),
+        "ratio": round(median(ours) / median(theirs), 3),
+        "lowest": round(min(rounds), 3),
+        "highest": round(max(rounds), 3),
+        "golem_rounds": [round(each, 2) for each in ours],
+        "llama.cpp_rounds": [round(each, 2) for each in theirs],
+    }
+
+
+def print_json(record: dict[str, Any]) -> None:
+    print(json.dumps(record, indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """A table whose first column is text and whose others are figures, with notes under it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for note in notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    console.print()

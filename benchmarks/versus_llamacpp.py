@@ -1,0 +1,181 @@
+"""Reading prompts and generating, against llama.cpp on the same file with the same threads.
+
+Both sides take turns in every round, so that whatever else the machine does falls on both.  golem runs its engine in
+this process; llama.cpp runs its server in another and reports its own timings.  It runs with flash attention and
+without, and each figure is compared with whichever was faster.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import _figures
+import _servers
+
+from golem_core import LoadedModel, load
+
+SHORT = 8
+"""Tokens of the prompt after which generation is measured."""
+
+PAUSE = 0.05
+"""Seconds between measurements, in which the other side's threads go to sleep."""
+
+NOTES = (
+    "Tokens a second of all conversations together. Reading ends with the first token drawn; generating is counted "
+    "from the first token to the last. Both engines keep the time themselves, without HTTP, and both sides include "
+    "drawing the likeliest token and making text of it.",
+    _figures.PEER_NOTE,
+)
+
+
+class Side(Protocol):
+    """One engine."""
+
+    name: str
+
+    def read(self, prompt: list[int]) -> float:
+        """Tokens a second at which a prompt is read that the engine holds nothing of."""
+        ...
+
+    def generate(self, prompts: list[list[int]], tokens: int) -> float:
+        """Tokens a second at which answers of so many tokens are generated together, after short prompts."""
+        ...
+
+
+class Golem:
+    """golem's engine in this process."""
+
+    name = "golem"
+
+    def __init__(self, model: LoadedModel):
+        self.model = model
+
+    def _answers(self, prompts: list[list[int]], tokens: int) -> list[Any]:
+        settings: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True, "logprobs": False}
+        answers = [self.model.generate(prompt, max_tokens=tokens, **settings) for prompt in prompts]
+        for answer in answers:
+            for _ in answer:
+                pass
+        return [answer.generation for answer in answers]
+
+    def read(self, prompt: list[int]) -> float:
+        (facts,) = self._answers([prompt], 1)
+        assert facts.fed == len(prompt)
+        return facts.fed / (facts.prompt_seconds + facts.draw_seconds)
+
+    def generate(self, prompts: list[list[int]], tokens: int) -> float:
+        return sum((facts.drawn - 1) / facts.draw_seconds for facts in self._answers(prompts, tokens))
+
+
+class Peer:
+    """llama.cpp's server."""
+
+    def __init__(self, name: str, server: _servers.Server):
+        self.name, self.server = name, server
+
+    def _timings(self, prompts: list[list[int]], tokens: int) -> list[dict[str, Any]]:
+        greedy = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
+        body = {"prompt": prompts, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, **greedy}
+        answers = self.server.post("/completion", body)
+        return [each["timings"] for each in (answers if isinstance(answers, list) else [answers])]
+
+    def read(self, prompt: list[int]) -> float:
+        (facts,) = self._timings([prompt], 1)
+        assert facts["prompt_n"] == len(prompt)
+        return facts["prompt_n"] / facts["prompt_ms"] * 1e3
+
+    def generate(self, prompts: list[list[int]], tokens: int) -> float:
+        timings = self._timings(prompts, tokens)
+        assert len(timings) == len(prompts) and all(facts["predicted_n"] == tokens for facts in timings)
+        return sum((facts["predicted_n"] - 1) / facts["predicted_ms"] * 1e3 for facts in timings)
+
+
+def measure(side: Side, kind: str, size: int, tokens: int, ids: list[list[int]]) -> float:
+    time.sleep(PAUSE)
+    return side.read(ids[0][:size]) if kind == "pp" else side.generate([each[:SHORT] for each in ids[:size]], tokens)
+
+
+def run(path: Path, options: Any) -> dict[str, Any]:
+    """Measure and return the record that is printed."""
+    figures = [(f"pp{size}", "pp", size) for size in options.prompts]
+    figures += [(f"tg{options.generate}" + (f" b{size}" if size > 1 else ""), "tg", size) for size in options.batches]
+    slots = max(options.batches, default=1)
+    context = max([*options.prompts, SHORT + options.generate]) + 64
+    python = _servers.peer_python(options.peer_python)
+    with ExitStack() as stack:
+        model = stack.enter_context(load(path, slots=slots, context=slots * context, threads=options.threads))
+        sides: list[Side] = [Golem(model)]
+        for flash in ("on", "off"):
+            server = _servers.peer(python, path, slots=slots, context=context, threads=options.threads, flash=flash)
+            sides.append(Peer(flash, stack.enter_context(server)))
+        series: dict[tuple[str, str], list[float]] = {}
+        for number in range(-1, options.rounds):
+            for name, kind, size in figures:
+                for side in _figures.in_turn(sides, number):
+                    ids = _ids(model.model.vocab_size, context, slots, f"{number} {name}")
+                    rate = measure(side, kind, size, options.generate, ids)
+                    _figures.progress(f"round {number + 1} {name} {side.name}: {rate:.1f}")
+                    if number >= 0:  # the first is to warm up
+                        series.setdefault((name, side.name), []).append(rate)
+    results = []
+    for name, _, _ in figures:
+        flash = max(("on", "off"), key=lambda each: median(series[name, each]))
+        both = {f"flash_{each}": round(median(series[name, each]), 2) for each in ("on", "off")}
+        compared = _figures.compared(series[name, "golem"], series[name, flash])
+        results.append({"test": name, "flash": flash, **compared, **both})
+    return {
+        "model": path.name,
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "results": results,
+        "notes": list(NOTES),
+    }
+
+
+def _ids(vocabulary: int, length: int, number: int, seed: str) -> list[list[int]]:
+    """Random prompts; those of a round are new to every side."""
+    source = random.Random(seed)
+    low, high = min(300, vocabulary // 2), min(vocabulary, 30000)
+    return [[source.randrange(low, high) for _ in range(length)] for _ in range(number)]
+
+
+def main() -> None:
+    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=5)
+    parser.add_argument("--prompts", type=_figures.counts, default=[512, 128, 32], help="default 512,128,32")
+    parser.add_argument("--generate", type=_figures.positive, default=64, help="tokens to generate (default 64)")
+    parser.add_argument("--batches", type=_figures.counts, default=[1, 4, 8], help="default 1,4,8")
+    options = parser.parse_args()
+    if not options.prompts and not options.batches:
+        parser.error("--prompts and --batches are both empty, so there is nothing to measure")
+    if options.generate < 2:
+        parser.error("--generate must be at least 2, since it is counted from the first token to the last")
+    report = run(_figures.model_path(options.model), options)
+    if options.json:
+        _figures.print_json(report)
+        return
+    _figures.print_table(
+        f"{report['model']}, {report['threads']} threads, medians of {report['rounds']} rounds",
+        ["test", "golem", "llama.cpp", "flash", "ratio", "lowest", "highest"],
+        (
+            [
+                each["test"],
+                f"{each['golem']:.1f}",
+                f"{each['llama.cpp']:.1f}",
+                each["flash"],
+                f"{each['ratio']:.2f}",
+                f"{each['lowest']:.2f}",
+                f"{each['highest']:.2f}",
+            ]
+            for each in report["results"]
+        ),
+        report["notes"],
+    )
+
+
+if __name__ == "__main__":
+    main()
