@@ -94,13 +94,16 @@ def listen(address: Address) -> socket.socket:
 
     Raises GolemError naming the address when it cannot be had.
     """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         if not address.host and socket.has_dualstack_ipv6():
-            return socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=2048)
-        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+            bound = socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=2048)
+        else:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            bound = socket.create_server((address.host, address.port), family=family, backlog=2048)
     except OSError as error:
         raise GolemError(f"-addr {address}: cannot listen there: {error.strerror or error}") from None
+    # asyncio sends small pieces at once (TCP_NODELAY) only on sockets that say they are TCP.
+    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
 
 
 class Runner(uvicorn.Server):

@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
     """A value as a refusal quotes it: its JSON, cut when it is long."""
     try:
         text = msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeEncodeError):
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -143,6 +143,7 @@ def _budget(request: ChatRequest) -> int | None:
     return None
 
 
+_LARGEST = 1e6  # far beyond what any of these fields is used with; logits stay finite
 _PLAIN = ("temperature", "top_p", "min_p", "repeat_penalty", "frequency_penalty", "presence_penalty")
 
 
@@ -151,6 +152,9 @@ def _sampling(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any]) -> 
     preset = chat.model.sampling
     values: dict[str, Any] = {name: getattr(preset, name) for name in ("temperature", "top_k", "top_p", "min_p")}
     given = {name: getattr(request, name) for name in _PLAIN}
+    for name, value in given.items():
+        if value is not None and abs(value) > _LARGEST:
+            raise BadRequest(f"{name}: {shown(value)} is beyond anything that samples", param=name)
     given |= {name: whole(getattr(request, name), name) for name in ("top_k", "repeat_last_n", "seed")}
     values |= {name: value for name, value in given.items() if value is not None}
     seed = values.get("seed")
@@ -181,9 +185,10 @@ def _logit_bias(chat: LoadedChat, given: Any) -> dict[int, float]:
     for token, bias in pairs:
         if bias is False:
             bias = -math.inf
-        if isinstance(bias, bool) or not isinstance(bias, int | float):
+        elif isinstance(bias, bool) or not isinstance(bias, int | float) or abs(bias) > _LARGEST:
             raise BadRequest(
-                f"logit_bias: the bias of {shown(token)} is {shown(bias)}, not a number", param="logit_bias"
+                f"logit_bias: the bias of {shown(token)} is {shown(bias)}, not a number that a logit can take",
+                param="logit_bias",
             )
         for identity in _tokens(chat, token):
             if not 0 <= identity < chat.model.vocab_size:

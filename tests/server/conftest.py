@@ -60,7 +60,7 @@ def servers() -> Iterator[Callable[..., Live]]:
         bound = listen(LOCAL)
         port = bound.getsockname()[1]
         runner = Runner(application(server), bound)
-        thread = threading.Thread(target=runner.run)
+        thread = threading.Thread(target=runner.run, daemon=True)
         thread.start()
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -269,3 +270,11 @@ def test_a_model_without_a_template_says_so(live) -> None:
     response = live.chat()
     assert response.status_code == 400
     assert "chat template" in response.json()["error"]["message"]
+
+
+def test_small_pieces_leave_at_once(live) -> None:
+    live.chat()
+    start = time.monotonic()
+    for _ in range(20):
+        live.client.get("/health")
+    assert time.monotonic() - start < 20 * 0.03, "with Nagle's algorithm each answer takes 40 ms"

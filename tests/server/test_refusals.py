@@ -56,6 +56,7 @@ REFUSED = [
     ({"logit_bias": {"-1": 1}}, ["logit_bias", "-1"]),
     ({"logit_bias": {"99999999": 1}}, ["logit_bias", "99999999"]),
     ({"logit_bias": {"1": "much"}}, ["logit_bias", "much"]),
+    ({"logit_bias": {"1": 10**400}}, ["logit_bias", '"1"']),
     ({"logit_bias": 7}, ["logit_bias", "7"]),
     ({"logit_bias": [[1]]}, ["logit_bias"]),
     ({"chat_template_kwargs": {"enable_thinking": "yes"}}, ["enable_thinking", "yes"]),
