@@ -99,10 +99,11 @@ NAMED = re.compile(
 REFERENCES = re.compile(r"llama\.cpp|llama-server|src/llama-[\w.-]+")
 """Reference implementations, named where a rule is theirs."""
 
-FORMAT_VALUES = re.compile(
-    r"(?<![\w-])(gemma4|llama|llama3|llama-v3|llama-bpe|qwen2|qwen35|qwen3\.8|smollm|deepseek-[\w-]+)(?![\w-])"
-)
-"""Values of tokenizer.ggml.model and tokenizer.ggml.pre, which only the tokenizers of golem_core/text may write."""
+FORMAT_VALUES = re.compile(r"(?<![\w-])(llama|gemma4)(?![\w-])")
+"""Values of tokenizer.ggml.model, which the tokenizers of golem_core/text explain."""
+
+LITERAL = re.compile(r"""(["'])[\w.-]+\1""")
+"""A word in quotes: in golem_core/text, a value of tokenizer.ggml.model or tokenizer.ggml.pre."""
 
 
 def named(source: str, *, tokenizers: bool = False) -> list[str]:
@@ -112,7 +113,8 @@ def named(source: str, *, tokenizers: bool = False) -> list[str]:
         text = token.string
         if token.type != tokenize.NAME:
             text = REFERENCES.sub("", text)
-            text = FORMAT_VALUES.sub("", text) if tokenizers else text
+            if tokenizers:
+                text = "" if LITERAL.fullmatch(text) else FORMAT_VALUES.sub("", text)
         for offset, line in enumerate(text.splitlines()):
             found += [f"line {token.start[0] + offset}: {match[0]}" for match in NAMED.finditer(line)]
     return found
@@ -125,7 +127,8 @@ def named(source: str, *, tokenizers: bool = False) -> list[str]:
         ("class Gemma: pass", True, 1),
         ('x = "gemma4"', False, 1),
         ('x = "gemma4"', True, 0),
-        ('x = "gemma4-extra"', True, 1),
+        ('x = "qwen9-extra"', True, 0),
+        ('x = "for qwen9 only"', True, 1),
         ("# as llama.cpp does it", False, 0),
         ("# as llama does it", False, 1),
         ("ollama = 1  # as ollama does it", False, 0),
