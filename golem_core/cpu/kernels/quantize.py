@@ -5,9 +5,9 @@ A column of K features takes `stride(K)` bytes:
   q32   i8 q[K] | f32 d[K/32]  | f32 d*sum(q)[K/32] | i16 pair sums times -8 [K/32][2] | the same times -16
   q256  i8 q[K] | f32 d[K/256] | i16 sum(q)[K/32]   | i16 pair sums times -32 [K/16][2]
 
-Scales are max|x| / 127 (of q32 rounded to float16, as ggml stores them), quants rounded to the nearest, halves to
-even.  The pair sums of a block are those of bytes
-0 and 1, and of bytes 2 and 3, of its groups of four; they start the 16-bit sums of formats with an offset.
+Scales are max|x| / 127, quants rounded to the nearest, halves to even; scales and scaled sums of q32 are rounded to
+float16, as ggml stores them.  The pair sums of a block are those of bytes 0 and 1, and of bytes 2 and 3, of its groups
+of four; they start the 16-bit sums of formats with an offset.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def quantize32(source: Traced, column: Traced, K: Traced, b: Traced) -> None:
     """The 32 floats at `source` become block b of a q32 column."""
     v = [load("f32x8", source + 32 * i) for i in range(4)]
     top = hmax(vmax(vmax(vabs(v[0]), vabs(v[1])), vmax(vabs(v[2]), vabs(v[3]))))
-    d, factor = round_half(top * (1 / 127)), inverse(top)
+    d, factor = top * (1 / 127), inverse(top)
     q = [rint(x * factor).to("i32x8") for x in v]
     for i in range(4):
         store(column + b * 32 + 8 * i, q[i].to("i8x8"))
     even, odd = pair_sums(q[0] + q[1] + q[2] + q[3])
     at = column + b * 4
-    store(at + Q32.scale(K), d)
-    store(at + Q32.scaled_sum(K), d * (even + odd).to("f32"))
+    store(at + Q32.scale(K), round_half(d))
+    store(at + Q32.scaled_sum(K), round_half(d * (even + odd).to("f32")))
     for offset in (8, 16):
         store(at + Q32.start(K, offset), pack(even * -offset, odd * -offset))
 
