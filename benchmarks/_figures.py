@@ -25,6 +25,12 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=positive, default=2, help="threads of each side (default 2)")
     parser.add_argument("--rounds", type=positive, default=rounds, help=f"rounds to measure (default {rounds})")
     parser.add_argument("--peer-python", metavar="FILE", help="a Python that has xllamacpp; one is made if needed")
+    parser.add_argument(
+        "--quiet",
+        type=positive,
+        metavar="SECONDS",
+        help="wait for moments in which nothing else runs, up to so long in all (Linux)",
+    )
     parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
     return parser
 
@@ -60,6 +66,11 @@ def in_turn(sides: Sequence[T], round: int) -> Iterator[T]:
     return iter(sides) if round % 2 == 0 else reversed(sides)
 
 
+def disturbed(count: int) -> list[str]:
+    """A note for measurements during which others used the machine."""
+    return [f"{count} measurements were disturbed by other programs."] if count else []
+
+
 def progress(text: str) -> None:
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
@@ -91,7 +102,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=140)
     console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
@@ -102,3 +113,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for note in notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     console.print()
+
+
+def mebibytes(count: float | None) -> str:
+    """Bytes as they stand in a table; "-" where they are not known."""
+    return "-" if count is None else f"{count / 2**20:.0f} MiB"

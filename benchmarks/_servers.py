@@ -86,6 +86,10 @@ class Server:
                         raise SystemExit(f"{self.name} failed while it answered: {event['error']}")
                     yield event
 
+    @property
+    def process(self) -> int:
+        return self._process.pid
+
     def memory(self, field: str = "VmHWM") -> int | None:
         """Bytes resident at most so far (VmHWM) or now (VmRSS); None where the system has no /proc."""
         try:

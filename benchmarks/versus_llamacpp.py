@@ -10,12 +10,14 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
 import _figures
 import _servers
+from _quiet import Quiet
 
 from golem_core import LoadedModel, load
 
@@ -107,21 +109,26 @@ def run(path: Path, options: Any) -> dict[str, Any]:
     slots = max(options.batches, default=1)
     context = max([*options.prompts, SHORT + options.generate]) + 64
     python = _servers.peer_python(options.peer_python)
+    quiet = Quiet(options.quiet)
     with ExitStack() as stack:
         model = stack.enter_context(load(path, slots=slots, context=slots * context, threads=options.threads))
         sides: list[Side] = [Golem(model)]
         for flash in ("on", "off"):
             server = _servers.peer(python, path, slots=slots, context=context, threads=options.threads, flash=flash)
             sides.append(Peer(flash, stack.enter_context(server)))
+        processes = [side.server.process for side in sides if isinstance(side, Peer)]
         series: dict[tuple[str, str], list[float]] = {}
         for number in range(-1, options.rounds):
             for name, kind, size in figures:
+                ids = _ids(model.model.vocab_size, context, slots, f"{number} {name}")
+                act = partial(measure, kind=kind, size=size, tokens=options.generate, ids=ids)
                 for side in _figures.in_turn(sides, number):
-                    ids = _ids(model.model.vocab_size, context, slots, f"{number} {name}")
-                    rate = measure(side, kind, size, options.generate, ids)
+                    if number < 0:
+                        act(side)  # to warm up
+                        continue
+                    rate = quiet.measure(partial(act, side), lambda: processes)
                     _figures.progress(f"round {number + 1} {name} {side.name}: {rate:.1f}")
-                    if number >= 0:  # the first is to warm up
-                        series.setdefault((name, side.name), []).append(rate)
+                    series.setdefault((name, side.name), []).append(rate)
     results = []
     for name, _, _ in figures:
         flash = max(("on", "off"), key=lambda each: median(series[name, each]))
@@ -133,7 +140,8 @@ def run(path: Path, options: Any) -> dict[str, Any]:
         "threads": options.threads,
         "rounds": options.rounds,
         "results": results,
-        "notes": list(NOTES),
+        "disturbed": quiet.disturbed,
+        "notes": [*NOTES, *_figures.disturbed(quiet.disturbed)],
     }
 
 

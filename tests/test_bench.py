@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +139,62 @@ def test_conversations_generate_in_one_pass_each_in_its_slot() -> None:
 def test_rates_count_the_tokens_of_all_conversations() -> None:
     record = Figure(Workload(generated=10, batch=4), (2.0, 1.0, 4.0)).record()
     assert (record["slowest"], record["tokens_per_second"], record["fastest"]) == (10.0, 20.0, 40.0)
+
+
+# ---------------------------------------------------------------- the scripts in benchmarks/
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch) -> Iterator[Callable[[str], Any]]:
+    """Import a module of benchmarks/ as its scripts do."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == BENCHMARKS:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["versus_llamacpp", "serving", "startup"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rounds", "0"], ["--rounds", "'0'"]),
+        (["--threads", "two"], ["--threads", "'two'"]),
+        (["--quiet", "-1"], ["--quiet"]),
+        (["--modle", "x"], ["--modle"]),
+    ],
+)
+def test_a_script_refuses_what_it_does_not_understand(script, monkeypatch, capsys, name, arguments, words) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        script(name).main()
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert all(word in error for word in words)
+
+
+def test_a_ratio_is_of_medians_and_its_range_of_rounds(script) -> None:
+    compared = script("_figures").compared([10.0, 30.0, 20.0], [10.0, 10.0, 40.0])
+    assert (compared["golem"], compared["llama.cpp"], compared["ratio"]) == (20.0, 10.0, 2.0)
+    assert (compared["lowest"], compared["highest"]) == (0.5, 3.0)
+
+
+def test_the_sides_take_turns(script) -> None:
+    in_turn = script("_figures").in_turn
+    assert [list(in_turn("ab", number)) for number in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]
+
+
+def test_a_disturbed_measurement_is_repeated_until_the_patience_ends(script, monkeypatch) -> None:
+    module = script("_quiet")
+    others = iter([0.0, 5.0, 0.0, 0.0, 0.0, 5.0])  # looked, disturbed, looked, quiet; looked, disturbed
+    monkeypatch.setattr(module, "_watched", lambda act, processes: (act(), next(others), 1.0))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module.Path, "exists", lambda path: True)
+    quiet, taken = module.Quiet(1.5), []
+    assert quiet.measure(lambda: taken.append(len(taken)) or len(taken)) == 2
+    assert quiet.disturbed == 0
+    assert quiet.measure(lambda: "once") == "once"
+    assert quiet.disturbed == 1
