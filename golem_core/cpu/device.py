@@ -24,13 +24,15 @@ from golem_core.cpu.lowering import (
 )
 from golem_core.cpu.memory import zeroed
 from golem_core.errors import Unsupported
-from golem_core.files import dequantize_rows
+from golem_core.files import dequantize_rows, release_pages
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
 from golem_core.graph.value import ALL, SCORED, KVRing
 
+REPACK_BYTES = 16 << 20
+"""Bytes of a weight that are repacked before the file's pages under them are released."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
 
@@ -100,10 +102,15 @@ class CpuDevice:
         form = weight_format(w)
         rows = -(-w.rows // 16) * 16
         room = zeroed(rows // 8 * (w.width // form.block) * form.bytes8)
-        step = Step(f"repack_{w.type}", (Constant(w.data), Constant(room), w.rows, w.width), barrier=True)
-        assembly = Assembly(self, {})  # holds what the program points to
-        self.team.run(assembly.program([step]))
-        w.release()
+        at_once = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8
+        for first in range(0, w.rows, at_once):  # in pieces, so that the file's pages can be let go of behind
+            count = min(at_once, w.rows - first)
+            source = w.data[first * w.row_nbytes : (first + count) * w.row_nbytes]
+            target = room[first // 8 * (w.width // form.block) * form.bytes8 :]
+            step = Step(f"repack_{w.type}", (Constant(source), Constant(target), count, w.width), barrier=True)
+            assembly = Assembly(self, {})  # holds what the program points to
+            self.team.run(assembly.program([step]))
+            release_pages(source)
         return room
 
 

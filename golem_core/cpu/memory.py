@@ -15,7 +15,8 @@ def zeroed(size: int) -> np.ndarray:
         room = np.zeros(size + 64, np.uint8)
         start = -room.ctypes.data % 64
         return room[start : start + size]
-    pages = mmap.mmap(-1, size + LARGE_PAGE)
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    pages = mmap.mmap(-1, size + LARGE_PAGE, **private)  # shared memory would get no large pages
     if hasattr(pages, "madvise") and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     room = np.frombuffer(pages, np.uint8)

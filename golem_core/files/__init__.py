@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .mapped import release_pages
 from .metadata import Metadata
 from .model import ModelFile, open_model
 from .quants import DECODERS, dequantize, dequantize_rows
@@ -21,4 +22,5 @@ __all__ = [
     "dequantize",
     "dequantize_rows",
     "open_model",
+    "release_pages",
 ]

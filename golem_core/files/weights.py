@@ -16,7 +16,6 @@ import numpy as np
 
 from golem_core.errors import BadFile
 
-from .mapped import release_pages
 from .types import TYPES
 
 
@@ -57,10 +56,6 @@ class Weight:
         from .quants import dequantize
 
         return dequantize(self)
-
-    def release(self) -> None:
-        """Tells the system that whoever copied the data does not need the mapped pages any more."""
-        release_pages(self.data)
 
 
 class Weights:
