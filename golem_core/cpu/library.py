@@ -81,8 +81,12 @@ class Library:
 
     def __init__(self, target: Target | None = None, announce: Callable[[int], None] | None = None):
         with self.lock:
-            llvm.initialize_all_targets()
-            llvm.initialize_all_asmprinters()
+            if target is None:
+                llvm.initialize_native_target()
+                llvm.initialize_native_asmprinter()
+            else:
+                llvm.initialize_all_targets()
+                llvm.initialize_all_asmprinters()
             llvm.initialize_native_asmparser()
         self.target = target or Target.host()
         self.announce = announce

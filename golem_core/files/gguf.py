@@ -204,7 +204,8 @@ class _Header:
             self.values[key] = Deferred(partial(_text, self.file, key, self.take(length), length))
         elif kind == ARRAY:
             inner, count, at = self.skip_array(1)
-            self.values[key] = Deferred(partial(_array, self.file, inner, count, at))
+            # texts are slow to decode; numbers are not, and as Python objects they take ten times their room
+            self.values[key] = Deferred(partial(_array, self.file, inner, count, at), keep=inner in (STRING, ARRAY))
         elif kind in SCALARS:
             self.values[key] = self.scalars(kind, 1)[0].item()
         else:

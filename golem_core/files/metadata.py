@@ -14,14 +14,14 @@ from golem_core.errors import BadFile
 
 
 class Deferred:
-    """A value that stays in the file until it is asked for."""
+    """A value that stays in the file until it is asked for; `keep`: and is decoded only once."""
 
-    def __init__(self, decode: Callable[[], Any]):
-        self.decode = decode
+    def __init__(self, decode: Callable[[], Any], *, keep: bool = True):
+        self.decode, self.keep = decode, keep
 
 
 class Metadata(Mapping[str, Any]):
-    """Read-only mapping over a file's keys.  `values` may hold `Deferred`s, which are decoded once and kept.
+    """Read-only mapping over a file's keys.  `values` may hold `Deferred`s, decoded when they are asked for.
 
     `source` names the file in errors.  Reading a deferred value raises BadFile if it is text that is not UTF-8 or
     if the file has been closed.  Lists are the kept ones: don't change them.
@@ -36,7 +36,9 @@ class Metadata(Mapping[str, Any]):
         name = self._prefix + key
         value = self._values[name]
         if isinstance(value, Deferred):
-            value = self._values[name] = value.decode()
+            deferred, value = value, value.decode()
+            if deferred.keep:
+                self._values[name] = value
         return value
 
     def __iter__(self) -> Iterator[str]:
