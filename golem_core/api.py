@@ -7,7 +7,8 @@ with golem_core.load("model.gguf") as model:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,14 @@ def load(
     threads: int | None = None,
     cache_ttl: float = 0.0,
     width: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> LoadedModel:
     """Open the model file (or directory) at `path` on a device, ready to answer.
 
     `context` positions are divided among `slots` conversations, `width` is the most positions of a pass, and
-    `threads` and `options` are the device's own, named as on the command line.  Architecture and device come from
+    `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)` counts bytes
+    of weights as the device takes them over.  Architecture and device come from
     the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
     architecture, a device, an op or a weight type that nothing installed can do.
     """
@@ -50,7 +53,11 @@ def load(
             raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
         opened = kind.open({"device": device, "threads": threads, **options})
         try:
-            engine = Engine(model, opened, context=context, slots=slots, cache_ttl=cache_ttl, width=width)
+            # the tokenizer's tables are built while the weights are read
+            threading.Thread(target=model.tokenizer.prepare, name="golem-tokenizer", daemon=True).start()
+            engine = Engine(
+                model, opened, context=context, slots=slots, cache_ttl=cache_ttl, width=width, progress=progress
+            )
         except BaseException:
             opened.close()
             raise

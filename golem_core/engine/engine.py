@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class Engine:
     `context` is the number of positions held in all; each slot has an equal share, `slot_context`.  `cache_ttl` is
     after how many idle seconds a slot forgets what it holds (0: never).  `width` is the most columns of a pass, at
     most and by default what the device takes.  `stages` are the sampler stages, by default those of every plugin.
+    `progress(done, total)` counts bytes of weights as the device takes them over.
 
     Raises GolemError where a slot would have fewer than two positions.  Close it to end its threads.
     """
@@ -52,6 +53,7 @@ class Engine:
         cache_ttl: float = 0.0,
         width: int | None = None,
         stages: Sequence[SamplerStage] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ):
         if slots < 1 or context // slots < 2:
             raise GolemError(f"a context of {context} positions can't be divided among {slots} conversations")
@@ -63,7 +65,8 @@ class Engine:
         self.context = context
         self.slots = slots
         self.slot_context = context // slots
-        sizes = {"slots": slots, "context": self.slot_context} | ({} if width is None else {"width": width})
+        sizes: dict[str, Any] = {"slots": slots, "context": self.slot_context, "width": width, "progress": progress}
+        sizes = {name: value for name, value in sizes.items() if value is not None}
         compiled = device.compile(model.build(), **sizes)
         self.width: int = compiled.width if width is None else min(width, compiled.width)
         self._stages = list(stages)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from golem_core import plugins
 from golem_core.errors import BadRequest, GolemError, Unsupported
+from golem_core.progress import LoadProgress
 
 if TYPE_CHECKING:
     from golem_core.engine import Engine
@@ -92,15 +93,17 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     if context // slots < 2:
         raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
     own = {"context", "parallel", "cache-ttl", "device", "threads"}
-    loaded = load(
-        path,
-        context=context,
-        slots=slots,
-        cache_ttl=options.get("cache-ttl", 0.0),
-        device=options["device"],
-        threads=options["threads"],
-        **{name: value for name, value in options.items() if name not in own},
-    )
+    with LoadProgress(f"loading {path.name}") as progress:
+        loaded = load(
+            path,
+            context=context,
+            slots=slots,
+            cache_ttl=options.get("cache-ttl", 0.0),
+            device=options["device"],
+            threads=options["threads"],
+            progress=progress,
+            **{name: value for name, value in options.items() if name not in own},
+        )
     try:
         template, origin = _template(loaded.model, options["builtin-template"])
     except BaseException:

@@ -36,6 +36,9 @@ class Tokenizer:
     vocab_size = VOCABULARY
     euro = (90, 91, 92)  # three tokens for the three bytes of one character
 
+    def prepare(self):
+        pass
+
     def piece(self, token: int, *, special: bool = False) -> bytes:
         if token in (END, 1):
             return b"<control>" if special else b""

@@ -134,6 +134,9 @@ class FakeEngine:
 class FakeTokenizer:
     bos = eos = None
 
+    def prepare(self):
+        pass
+
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) for character in text]
 
