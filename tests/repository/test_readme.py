@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import httpx
 import pytest
 from repository_layout import ROOT
@@ -42,14 +43,15 @@ def test_the_table_of_options_is_the_command_line_s() -> None:
     }
 
 
-def test_the_options_of_run_are_named() -> None:
-    sentence = re.search(r"^`golem run` takes .*$", TEXT, re.MULTILINE)
-    assert sentence
-    shared = {option.name for option in CORE_OPTIONS if "run" in option.commands}
-    own = {name.lstrip("-") for option in cli._RUN_OPTIONS for name in option.opts}
-    told = set(re.findall(r"`-([\w-]+)", sentence[0]))
-    assert shared <= told and told - shared <= own
-    assert len(told - shared) == len(cli._RUN_OPTIONS)
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_options_of_the_other_commands_are_named(command: str) -> None:
+    paragraph = re.search(rf"^`golem {command}` .*$", TEXT, re.MULTILINE)
+    found = cli.cli.get_command(click.Context(cli.cli), command)
+    assert paragraph and found
+    told = re.findall(r"`(-[\w-]+)", paragraph[0])
+    options = [each.opts for each in found.params if "-version" not in each.opts]
+    assert [names for names in options if not set(names) & set(told)] == [], "these are not told"
+    assert [name for name in told if not any(name in names for names in options)] == [], "these do not exist"
 
 
 def test_every_variable_that_the_code_reads_is_told() -> None:
