@@ -22,7 +22,7 @@ from golem_core.server.messages import Message, conversation
 if TYPE_CHECKING:
     from golem_core.server.loading import LoadedChat
 
-__all__ = ["Asked", "ChatRequest", "prepare"]
+__all__ = ["Asked", "ChatRequest", "asked", "prepare", "rendered"]
 
 
 class StreamOptions(msgspec.Struct):
@@ -73,7 +73,15 @@ class Asked:
 def prepare(chat: LoadedChat, body: bytes) -> Asked:
     """Read a request.  Raises BadRequest for the first thing about it that cannot be done."""
     request, plain = read_json(body, ChatRequest)
-    if not request.messages:
+    return asked(chat, request, plain)
+
+
+def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt: list[int] | None = None) -> Asked:
+    """What a request that was read asks for; `plain` has the fields that the struct does not know too.
+
+    `prompt` is what to continue in place of the conversation.
+    """
+    if not request.messages and prompt is None:
         raise BadRequest("messages: the conversation has no message", param="messages")
     if request.n is not None and request.n != 1:
         raise BadRequest(f"n: {shown(request.n)} answers were asked for, but one answer is drawn", param="n")
@@ -84,12 +92,18 @@ def prepare(chat: LoadedChat, body: bytes) -> Asked:
     sampling = _sampling(chat, request, plain)
     budget = _budget(request) or chat.answer_budget
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    prompt = chat.prompt(conversation(request.messages), **_template_settings(request))
+    if prompt is None:
+        prompt = chat.encode(rendered(chat, request))
     generation = GenerationRequest(
         prompt=prompt, max_tokens=budget, sampling=sampling, stop=tuple(each for each in stop if each)
     )
     options = request.stream_options
     return Asked(generation, bool(request.stream), bool(options and options.include_usage))
+
+
+def rendered(chat: LoadedChat, request: ChatRequest) -> str:
+    """The text of the request's conversation, up to where the model speaks."""
+    return chat.text(conversation(request.messages or []), **_template_settings(request))
 
 
 def _refuse_constraints(request: ChatRequest) -> None:

@@ -46,12 +46,20 @@ class LoadedChat:
 
     def prompt(self, messages: list[dict[str, Any]], **settings: Any) -> list[int]:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
+        return self.encode(self.text(messages, **settings))
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text that a template has written."""
+        return self.model.tokenizer.encode(text, parse_special=True)
+
+    def text(self, messages: list[dict[str, Any]], **settings: Any) -> str:
+        """The text of a conversation, up to where the model speaks.  Raises BadRequest."""
         if self.template is None:
             raise BadRequest(
                 f"{self.name} has no chat template, so it cannot hold a conversation; it only completes text",
                 param="messages",
             )
-        return self.model.tokenizer.encode(self.template.render(messages, **settings), parse_special=True)
+        return self.template.render(messages, **settings)
 
     def close(self) -> None:
         """End the answers under way and let go of model and device."""
