@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CORE_OPTIONS", "Address", "Option", "address", "duration", "keys", "natural", "positive"]
+__all__ = ["CORE_OPTIONS", "Address", "Option", "address", "duration", "keys", "natural", "origins", "positive"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,17 @@ def keys(text: str) -> tuple[str, ...]:
     return found
 
 
+def origins(text: str) -> tuple[str, ...]:
+    """Read a list of web origins separated by commas: "http://localhost:3000", or "*" for every one."""
+    found = tuple(each.strip().removesuffix("/").lower() for each in text.split(",") if each.strip())
+    for each in found:
+        if each != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
+            raise ValueError(f'expected origins such as "https://example.org:8443", or "*", not {each!r}')
+    if not found:
+        raise ValueError("expected at least one origin")
+    return found
+
+
 _BOTH = ("serve", "run")
 _ALL = (*_BOTH, "bench")
 
@@ -114,4 +125,7 @@ CORE_OPTIONS = (
     Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_ALL),
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
+    Option("insecure", "Let -addr name an address that others reach, without an -api-key.", bool, False),
+    Option("cors", "Web pages that may read answers in a browser.", origins, (), example="ORIGIN[,ORIGIN]"),
+    Option("metrics", "Count for Prometheus, at /metrics.", bool, False),
 )

@@ -22,8 +22,9 @@ from golem_core import plugins
 from golem_core.errors import GolemError
 from golem_core.options import Address
 from golem_core.server import errors
+from golem_core.server.cors import Cors
 from golem_core.server.errors import Envelope
-from golem_core.server.guard import Guard, is_loopback
+from golem_core.server.guard import Guard, check_exposure, is_loopback
 from golem_core.server.loading import LoadedChat, default_model, load_chat
 from golem_core.server.log import RequestLog, duration, say
 
@@ -74,6 +75,8 @@ def application(server: Server) -> Any:
     listening: Address = server.options["addr"]
     app = _HeadAsGet(app)
     app = Guard(app, local=is_loopback(listening.host), keys=server.options["api-key"], answer=refuse)
+    if server.options["cors"]:
+        app = Cors(app, server.options["cors"])
     return RequestLog(app)
 
 
@@ -144,6 +147,7 @@ class Runner(uvicorn.Server):
 
 def serve(options: Mapping[str, Any]) -> None:
     """Load what `options` ask for, listen, and answer until told to stop.  Raises GolemError."""
+    check_exposure(options["addr"], options["api-key"], options["insecure"])
     named = options["model"]
     if named is None:
         label, path = default_model()

@@ -12,10 +12,12 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from golem_core.errors import GolemError
+from golem_core.options import Address
 from golem_core.server.errors import Refusal
 from golem_core.server.log import entry
 
-__all__ = ["Guard", "is_local_name", "is_loopback"]
+__all__ = ["Guard", "check_exposure", "is_local_name", "is_loopback"]
 
 _PUBLIC = ("/", "/health", "/v1/models")
 
@@ -28,6 +30,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_exposure(address: Address, keys: Sequence[str], insecure: bool) -> None:
+    """Raise GolemError where others could reach a server that asks nobody for a key, unless that is `insecure`."""
+    if is_loopback(address.host) or keys or insecure:
+        return
+    place = f"{address}" if address.host else f"{address} (every interface)"
+    raise GolemError(
+        f"-addr {place} can be reached from other machines, and anybody there could use this server; "
+        "ask for a key with -api-key KEY, keep to this machine with -addr 127.0.0.1:8080, or say -insecure"
+    )
 
 
 def is_local_name(header: str) -> bool:

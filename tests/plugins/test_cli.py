@@ -51,6 +51,7 @@ def golem(monkeypatch, capsys):
         ("device", "radio", "radio"),
         ("threads", "3", 3),
         ("api-key", "a,b", ("a", "b")),
+        ("cors", "http://a:1, https://B/", ("http://a:1", "https://b")),
     ],
 )
 def test_an_option_is_taken_with_one_dash_two_and_from_the_environment(golem, monkeypatch, dashes, name, text, value):
@@ -59,7 +60,8 @@ def test_an_option_is_taken_with_one_dash_two_and_from_the_environment(golem, mo
     variable = "GOLEM_" + name.upper().replace("-", "_")
     monkeypatch.setenv(variable, text)
     assert golem("serve")[1][name] == value
-    other = {"addr": "h:1", "cache-ttl": "2s", "model": "b", "device": "b", "api-key": "c"}.get(name, "9")
+    other = {"addr": "h:1", "cache-ttl": "2s", "model": "b", "device": "b", "api-key": "c", "cors": "*"}
+    other = other.get(name, "9")
     assert golem("serve", dashes + name, other)[1][name] not in (value, None), "the flag beats the variable"
 
 
@@ -91,6 +93,7 @@ def test_a_switch_is_read_from_flag_and_environment(golem, monkeypatch) -> None:
         (["-addr", "localhost"], ["-addr", "'localhost'", "HOST:PORT"]),
         (["-addr", "h:99999"], ["-addr", "'h:99999'"]),
         (["-cache-ttl", "5 minutes"], ["-cache-ttl", "'5 minutes'"]),
+        (["-cors", "example.org"], ["-cors", "'example.org'", "https://"]),
         (["-contxt", "5"], ["-contxt", "-context"]),
         (["-model"], ["-model"]),
         (["stray"], ["stray"]),

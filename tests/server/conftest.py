@@ -87,6 +87,12 @@ def start() -> Iterator[Callable[..., Live]]:
 
 
 @pytest.fixture(scope="module")
+def module_start() -> Iterator[Callable[..., Live]]:
+    """The same for servers that stay for a whole module."""
+    yield from servers()
+
+
+@pytest.fixture(scope="module")
 def module_live() -> Iterator[Live]:
     """One server for a whole module of requests that leave nothing behind."""
     for launch in servers():

@@ -1,0 +1,113 @@
+"""Who may ask: exposure, pages in a browser, and that every endpoint stands behind the key and the look at the host."""
+
+from __future__ import annotations
+
+import pytest
+from server_fakes import fake_chat
+
+from golem_core.errors import GolemError
+from golem_core.options import CORE_OPTIONS, Address
+from golem_core.server import app
+from golem_core.server.guard import check_exposure
+
+OPTIONS = {option.name: option.default for option in CORE_OPTIONS} | {"model": "tiny.gguf"}
+PAGE = "http://localhost:3000"
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "192.168.1.5", "example.org", "::"])
+def test_an_address_that_others_reach_is_refused_before_anything_is_loaded(monkeypatch, host) -> None:
+    monkeypatch.setattr(app, "load_chat", lambda options, path: pytest.fail("a model was loaded"))
+    with pytest.raises(GolemError) as refusal:
+        app.serve(OPTIONS | {"addr": Address(host, 8080)})
+    for told in (host, "-addr", "-api-key", "-insecure", "127.0.0.1"):
+        assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "insecure"),
+    [
+        ("127.0.0.1", (), False),
+        ("127.9.9.9", (), False),
+        ("::1", (), False),
+        ("localhost", (), False),
+        ("", ("key",), False),
+        ("0.0.0.0", (), True),
+    ],
+)
+def test_a_key_or_the_word_of_the_operator_is_enough(host, keys, insecure) -> None:
+    check_exposure(Address(host, 8080), keys, insecure)
+
+
+def test_no_page_may_read_answers_unless_its_origin_is_listed(start) -> None:
+    plain, listing = start(), start(options={"cors": (PAGE,)})
+    asking = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": "x-a, x-b"}
+    for live, headers, granted in [
+        (plain, {"origin": PAGE}, None),
+        (listing, {"origin": PAGE}, PAGE),
+        (listing, {"origin": PAGE + "0"}, None),
+        (listing, {"origin": "http://localhost"}, None),
+        (listing, {"origin": "null"}, None),
+        (listing, {}, None),
+    ]:
+        answer = live.client.get("/v1/models", headers=headers)
+        assert answer.status_code == 200
+        assert answer.headers.get("access-control-allow-origin") == granted, headers
+    assert "access-control-allow-origin" not in plain.client.options("/v1/chat/completions", headers=asking).headers
+    refused = listing.client.options("/v1/chat/completions", headers=asking | {"origin": "http://evil.example"})
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_listed_page_is_let_in_without_a_key_to_the_question_only(start) -> None:
+    live = start(options={"cors": (PAGE,), "api-key": ("k",)})
+    asking = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": "x-a, x-b"}
+    answer = live.client.options("/api/chat", headers=asking)
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert answer.headers["access-control-allow-headers"] == "x-a, x-b"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    refused = live.client.post("/api/chat", json={}, headers={"origin": PAGE})
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == PAGE, "a page must be able to read why it was refused"
+    assert refused.headers["vary"] == "Origin"
+    stream = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    told = live.client.post("/v1/chat/completions", json=stream, headers={"origin": PAGE, "x-api-key": "k"})
+    assert told.headers["access-control-allow-origin"] == PAGE
+
+
+def test_a_star_lists_every_page(start) -> None:
+    live = start(options={"cors": ("*",)})
+    answer = live.client.get("/v1/models", headers={"origin": "https://any.example"})
+    assert answer.headers["access-control-allow-origin"] == "https://any.example"
+
+
+def routes() -> list[tuple[str, str]]:
+    """(method, path) of every route of a server that has everything turned on."""
+    from golem_core import plugins
+    from golem_core.server.app import Server
+
+    chat = fake_chat()
+    server = Server(chat.name, OPTIONS | {"metrics": True}, chat)
+    try:
+        handlers = plugins.installed().endpoints(server)
+        return sorted((method, path) for each in handlers for path in each.paths for method in each.http_methods)
+    finally:
+        server.close()
+
+
+PUBLIC = ("/", "/health", "/v1/models", "/v1/models/{identity:str}")
+
+
+@pytest.fixture(scope="module")
+def guarded(module_start):
+    return module_start(options={"api-key": ("k",), "metrics": True})
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+def test_every_endpoint_asks_for_the_key_and_for_a_local_host(guarded, method, path) -> None:
+    place = path.replace("{identity:str}", "tiny-echo")
+    answer = guarded.client.request(method, place)
+    assert (answer.status_code == 401) == (path not in PUBLIC)
+    stranger = guarded.client.request(method, place, headers={"host": "evil.example", "authorization": "Bearer k"})
+    assert stranger.status_code == 403
+    if path.startswith("/api/"):
+        assert isinstance(answer.json()["error"], str) and isinstance(stranger.json()["error"], str)
