@@ -1,8 +1,7 @@
 """Products of weights with activation columns, for every format, from one to many columns.
 
-Up to `NARROW` columns read the interleaved weights directly, and the processor waits for memory.  For
-more, each thread decodes 16 rows of a stretch of features once into a tile of bytes (or float32) and
-goes over all columns with it, four at a time.
+Up to `NARROW` columns read the interleaved weights directly, a few at a time.  For more, each thread decodes 16 rows
+of a stretch of features once into a tile of bytes (or float32) and goes over all columns with it, four at a time.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ from golem_core.cpu.kernels.quantize import Q32, Q256
 from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half, maddubs, maddwd, pin, sign
 
-NARROW = 4
-"""Most columns that a mat-vec takes at once, on processors that multiply bytes."""
+GROUP = 4
+"""Columns that a mat-vec takes at once, on processors that multiply bytes."""
+NARROW = 8
+"""Most columns that are done in such groups, the weights of eight rows staying in the nearest cache meanwhile."""
 TILE = 1024
 """Features of a decoded tile of quants."""
 FLOAT_TILE = 256
@@ -85,10 +86,8 @@ def rows8_32(F: type[Blocks32], w: Traced, columns: list[Traced], K: Traced) -> 
             magnitude = sign(q, q) if F.signed else q
             for c, x in enumerate(columns):
                 v = four(x + b * 32 + 4 * g)
-                if F.signed:
-                    sums[c] = sums[c] + maddwd(signed_product(q, magnitude, v), 1)
-                else:
-                    sums[c] = sums[c] + maddubs(q, v)
+                step = maddwd(signed_product(q, magnitude, v), 1) if F.signed else maddubs(q, v)
+                sums[c] = pin(sums[c] + step)
         d = load_half(p)
         for c, x in enumerate(columns):
             whole = sums[c] if F.signed else maddwd(sums[c], 1)
@@ -133,7 +132,7 @@ def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -
                         if F.signed:
                             weighted[c] += maddwd(signed_product(q, magnitude, v), scales)
                         else:
-                            sums[c] = sums[c] + maddubs(q, v)
+                            sums[c] = pin(sums[c] + maddubs(q, v))
                 if not F.signed:
                     for c in range(len(columns)):
                         weighted[c] += maddwd(sums[c], scales)
@@ -391,17 +390,24 @@ def register(F: type[Format]) -> None:
         n = load("i64", count)
         row8 = (K // F.block) * F.bytes8
         # without byte products in hardware, every width but one is bound by arithmetic
-        most = NARROW if tracer.target.avx2 else 1
-        for narrow in range(1, most + 1):
-            with when(n.equals(narrow)):
-                for r in share((rows + 7) >> 3, thread, threads):
-                    columns = [x + x_stride * c for c in range(narrow)]
-                    for c, total in enumerate(rows8(F, w + r * row8, columns, K)):
-                        store(y + y_stride * c + r * 32, total.get())
-        with when(n > most):
-            wide(
-                F, w, x, x_stride, y, y_stride, rows, K, value(0), n, scratch + thread * scratch_stride, thread, threads
-            )
+        together, narrow = (GROUP, NARROW) if tracer.target.avx2 else (1, 1)
+
+        def columns(r: Traced, first: Traced, size: int) -> None:
+            chosen = [x + (first + c) * x_stride for c in range(size)]
+            for c, total in enumerate(rows8(F, w + r * row8, chosen, K)):
+                store(y + (first + c) * y_stride + r * 32, total.get())
+
+        with when(n <= narrow):
+            for r in share((rows + 7) >> 3, thread, threads):
+                whole = n & -together
+                for c in loop(0, whole, together):
+                    columns(r, c, together)
+                for rest in range(1, together):
+                    with when((n - whole).equals(rest)):
+                        columns(r, whole, rest)
+        with when(n > narrow):
+            room = scratch + thread * scratch_stride
+            wide(F, w, x, x_stride, y, y_stride, rows, K, value(0), n, room, thread, threads)
 
     @kernel(f"repack_{F.name}")
     def repack(a: Traced, thread: Traced, threads: Traced) -> None:
