@@ -59,6 +59,8 @@ def case(name: str, **options):
     return add
 
 
+WITH_ROUNDED_SUMS = {"Q4_1", "Q5_1"}
+"""Minimums meet sums of activations that a device may round to float16, as ggml does."""
 WIDE = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
 
 for _type in DECODERS:
@@ -69,11 +71,15 @@ for _type in DECODERS:
 
     for _rows, _width in ((40, 512), (7, 256)) if _type in WIDE else ((40, 160), (7, 32), (64, 2080)):
 
-        @case(f"linear-{_type}-{_rows}x{_width}", passes=of_lengths(1, 2, 3, 4, 5, 8, 9, 33))
+        @case(
+            f"linear-{_type}-{_rows}x{_width}",
+            passes=of_lengths(1, 2, 3, 4, 5, 8, 9, 33),
+            tolerance=5e-5 if _type in WITH_ROUNDED_SUMS else 2e-6,
+        )
         def _(g, rng, t=_type, rows=_rows, width=_width):
             g.output("y", g.linear(x(g, rng, width), random_weight(rng, "w", t, rows, width)))
 
-    @case(f"expert_linear-{_type}")
+    @case(f"expert_linear-{_type}", tolerance=5e-5 if _type in WITH_ROUNDED_SUMS else 2e-6)
     def _(g, rng, t=_type):
         ids, _ = g.route(x(g, rng, 6), count=2)
         g.output("y", g.expert_linear(x(g, rng, 256), random_weight(rng, "up", t, 6, 256, 256), ids))
