@@ -26,6 +26,7 @@ from golem_core.graph import KVRing as KVRing
 from golem_core.graph import Node as Node
 from golem_core.graph import Op as Op
 from golem_core.graph import Pass as Pass
+from golem_core.graph import Recurrent as Recurrent
 from golem_core.graph import Reference as Reference
 from golem_core.graph import Ring as Ring
 from golem_core.graph import Run as Run
@@ -54,6 +55,12 @@ from golem_core.sampling import Sampler as Sampler
 from golem_core.sampling import SamplerContext as SamplerContext
 from golem_core.sampling import SamplerStage as SamplerStage
 from golem_core.sampling import SamplingParams as SamplingParams
+from golem_core.text import Call as Call
+from golem_core.text import CallSyntax as CallSyntax
 from golem_core.text import ChatTemplate as ChatTemplate
+from golem_core.text import JsonCalls as JsonCalls
+from golem_core.text import Markers as Markers
+from golem_core.text import TaggedCalls as TaggedCalls
 from golem_core.text import Tokenizer as Tokenizer
+from golem_core.text import UnreadableCall as UnreadableCall
 from golem_core.text import tokenizer_from_metadata as tokenizer_from_metadata

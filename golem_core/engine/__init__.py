@@ -5,6 +5,7 @@ from __future__ import annotations
 from golem_core.engine.engine import Engine
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
 from golem_core.engine.roles import Architecture, ChatModel, SamplingDefaults
+from golem_core.engine.sorted_answer import SortedAnswer, WholeAnswer, opens_thought
 
 __all__ = [
     "Architecture",
@@ -14,5 +15,8 @@ __all__ = [
     "Generation",
     "GenerationRequest",
     "SamplingDefaults",
+    "SortedAnswer",
     "Token",
+    "WholeAnswer",
+    "opens_thought",
 ]

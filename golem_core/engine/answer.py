@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from golem_core.text import StopMatcher, Utf8Assembler
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 
 class AnswerText:
-    """Assembles the text of one answer as its tokens are drawn."""
+    """Assembles the text of one answer as its tokens are drawn; of control tokens only those in `shown` have text."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]):
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str], shown: Collection[int] = ()):
         self._tokenizer = tokenizer
+        self._shown = shown
         self._characters = Utf8Assembler()
         self._matcher = StopMatcher(stop) if stop else None
 
     def push(self, token: int) -> tuple[str, bool]:
         """The text that may be sent now, and whether a stop string ended the answer with it."""
-        text = self._characters.push(self._tokenizer.piece(token))
+        text = self._characters.push(self._tokenizer.piece(token, special=token in self._shown))
         return (text, False) if self._matcher is None else self._matcher.push(text)
 
     def flush(self) -> str:

@@ -33,7 +33,7 @@ class Conversation:
         self._untouched: np.ndarray | None = (
             None  # the logits before sampling, kept where log-probabilities are asked for
         )
-        self._text = AnswerText(model.tokenizer, request.stop)
+        self._text = AnswerText(model.tokenizer, request.stop, request.shown)
 
     @property
     def waiting(self) -> int:

@@ -24,7 +24,8 @@ class GenerationRequest:
 
     `prompt` is token ids; `max_tokens` bounds the answer.  `ignore_eos` goes on past the tokens that end an
     answer.  `logprobs` asks for the log-probability of each token, and `top_logprobs` > 0 for that and the
-    likeliest ones beside it.
+    likeliest ones beside it.  `shown` are control tokens whose names are part of the answer's text; other control
+    tokens have no text.
     """
 
     prompt: list[int]
@@ -34,6 +35,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     logprobs: bool = False
     top_logprobs: int = 0
+    shown: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from golem_core.text.markers import Markers
+
 if TYPE_CHECKING:
     from golem_core.files import ModelFile
     from golem_core.graph import Graph
@@ -31,7 +33,8 @@ class ChatModel:
 
     `build` makes the graph of a pass, with an output "logits" of (scored columns, vocab_size).  `suppress` lists
     tokens that are never drawn.  `template` is the file's own chat template, `fallback_template` the Jinja source
-    to use without one.
+    to use without one.  `markers` are what the model writes around thoughts and tool calls; without any, all of an
+    answer is content.
     """
 
     name: str
@@ -45,6 +48,7 @@ class ChatModel:
     file: ModelFile
     suppress: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    markers: Markers = field(default_factory=Markers)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,181 @@
+"""Sorting an answer: its text comes in as it is drawn, and reasoning, content and tool calls go out apart.
+
+The marks between them never leave, nor does a piece of text that may still turn out to be the beginning of one.
+How the text is split does not change what goes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from golem_core.text.markers import Call, Markers, UnreadableCall, read_calls
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of what the model thinks; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A piece of what the model says; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """All calls of the turn, at its end; never empty."""
+
+    calls: tuple[Call, ...]
+
+
+Event = Reasoning | Content | Calls
+
+
+class AnswerSorter:
+    """Sorts one answer by its family's marks.
+
+    `thinking`: the prompt ends inside a thought.  `tools`: the argument schemas of the declared functions by name;
+    None where no call can be made, and marks of calls are ordinary text.  `hidden`: further texts that never leave.
+    """
+
+    def __init__(
+        self,
+        markers: Markers,
+        *,
+        thinking: bool = False,
+        tools: Mapping[str, Mapping[str, Any]] | None = None,
+        hidden: Iterable[str] = (),
+    ):
+        self._markers = markers
+        self._tools = tools if markers.call else None
+        self._marks = dict.fromkeys(hidden, "drop") | self._kinds()
+        longest_first = sorted(self._marks, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if self._marks else None
+        self._state: Literal["content", "reasoning", "call"] = "reasoning" if thinking else "content"
+        self._buffer = ""  # what is not yet decided
+        self._held = ""  # line ends or blanks that leave if more of the same kind follows
+        self._calls: list[str] = []
+        self._after_mark = thinking  # line ends right after a mark are dropped
+        self._trims = self._tools is not None and markers.trims
+        self._fresh = True  # no content has left yet
+
+    def push(self, text: str) -> list[Reasoning | Content]:
+        """Take the next piece of text: what may leave now."""
+        if self._state == "call":
+            self._calls.append(text)
+            return []
+        self._buffer += text
+        return _joined(self._advance(final=False))
+
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """End the turn: what was held back, and the calls.
+
+        With `cut`, the turn ended before the model was done, and a call that is not whole is dropped with all others.
+        Otherwise raises UnreadableCall for it.
+        """
+        events: list[Event] = list(_joined([*self._advance(final=True), *self._emit("", end=True)]))
+        if self._state != "call":
+            return events
+        assert self._tools is not None
+        try:
+            calls = read_calls(self._markers, "".join(self._calls), self._tools)
+        except UnreadableCall:
+            if cut:
+                return events
+            raise
+        return [*events, Calls(tuple(calls))]
+
+    def _kinds(self) -> dict[str, str]:
+        """Every mark in force, and what it does; a mark without a meaning where it stands is dropped."""
+        kinds: dict[str, str] = {}
+        if self._markers.thought:
+            kinds |= dict(zip(self._markers.thought, ("think", "thought"), strict=True))
+        if self._tools is not None and self._markers.call:
+            kinds |= dict(zip(self._markers.call, ("call", "drop"), strict=True))
+        return kinds
+
+    def _advance(self, *, final: bool) -> list[Reasoning | Content]:
+        out: list[Reasoning | Content] = []
+        while self._state != "call":
+            if self._after_mark:
+                self._buffer = self._buffer.lstrip("\n")
+                if not self._buffer:
+                    break
+                self._after_mark = False
+            undecided = len(self._buffer) if final else self._undecided()
+            found = self._pattern.search(self._buffer) if self._pattern else None
+            if found is None or found.start() >= undecided:
+                out += self._emit(self._buffer[:undecided])
+                self._buffer = self._buffer[undecided:]
+                break
+            out += self._emit(self._buffer[: found.start()])
+            self._buffer = self._buffer[found.end() :]
+            out += self._turn(self._marks[found.group()])
+        return out
+
+    def _undecided(self) -> int:
+        """Where the longest end of the buffer begins that is the beginning of a mark; its length if there is none."""
+        text = self._buffer
+        best = len(text)
+        for mark in self._marks:
+            at = text.find(mark[0], max(0, len(text) - len(mark) + 1), best)
+            while at >= 0 and not mark.startswith(text[at:]):
+                at = text.find(mark[0], at + 1, best)
+            best = at if at >= 0 else best
+        return best
+
+    def _turn(self, mark: str) -> list[Reasoning | Content]:
+        """What a mark does where it stands."""
+        out: list[Reasoning | Content] = []
+        self._after_mark = True
+        if self._state == "reasoning" and mark == "thought":
+            self._held = ""
+            self._state = "content"
+        elif self._state == "content" and mark == "think":
+            out = self._emit("", end=True)
+            self._state = "reasoning"
+        elif self._state == "content" and mark == "call":
+            out = [] if self._trims else self._emit("", end=True)
+            self._held = ""
+            self._state = "call"
+            self._calls.append(self._buffer)
+            self._buffer = ""
+        return out
+
+    def _emit(self, text: str, *, end: bool = False) -> list[Reasoning | Content]:
+        """`text` as part of its state, without what is held back at its end; all of it at the `end` of the state."""
+        if self._state == "call":
+            return []
+        text = self._held + text
+        self._held = ""
+        content = self._state == "content"
+        if content and self._fresh and self._trims:
+            text = text.lstrip()
+        keep = len(text)
+        if not end and (not content or self._trims):
+            keep = len(text.rstrip() if content else text.rstrip("\n"))
+        text, self._held = text[:keep], text[keep:]
+        if not text:
+            return []
+        if content:
+            self._fresh = False
+            return [Content(text)]
+        return [Reasoning(text)]
+
+
+def _joined(events: Iterable[Reasoning | Content]) -> list[Reasoning | Content]:
+    """The events, neighbours of one kind as one."""
+    out: list[Reasoning | Content] = []
+    for event in events:
+        if out and type(out[-1]) is type(event):
+            out[-1] = type(event)(out[-1].text + event.text)
+        else:
+            out.append(event)
+    return out

@@ -1,0 +1,215 @@
+"""Sorting an answer into reasoning, content and calls, however it is split into pieces."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golem_core.text import AnswerSorter, Call, Calls, Content, JsonCalls, Markers, Reasoning, UnreadableCall
+
+ANGLE = Markers(("<think>", "</think>"), ("<tool_call>", "</tool_call>"), (JsonCalls(),))
+PIPED = Markers(("<|channel>thought", "<channel|>"), ("<|tool_call>", "<tool_call|>"), (JsonCalls(),), trims=False)
+CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+MADE = (Call("f", {"x": 1}),)
+
+Sorted = tuple[str, str, tuple[Call, ...]]
+
+
+def sort(pieces: list[str] | str, markers: Markers = ANGLE, *, cut: bool = False, **settings: Any) -> Sorted:
+    """What comes out, as (reasoning, content, calls)."""
+    sorter = AnswerSorter(markers, **settings)
+    events: list[Any] = [event for piece in pieces for event in sorter.push(piece)]
+    events += sorter.finish(cut=cut)
+    assert all(event.calls if isinstance(event, Calls) else event.text for event in events), "an empty event"
+    assert not any(isinstance(event, Calls) for event in events[:-1]), "calls come last, and all at once"
+    reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
+    content = "".join(event.text for event in events if isinstance(event, Content))
+    return reasoning, content, events[-1].calls if events and isinstance(events[-1], Calls) else ()
+
+
+CASES = [
+    # text, settings, (reasoning, content, calls)
+    ("plain", {}, ("", "plain", ())),
+    ("", {}, ("", "", ())),
+    ("<think>\nhm\n</think>\n\nSix.", {}, ("hm", "Six.", ())),
+    ("\n\nhm\n\nso\n</think>\nSix.", {"thinking": True}, ("hm\n\nso", "Six.", ())),
+    ("<think>\n\n</think>\n\nSix.", {}, ("", "Six.", ())),
+    ("<think>never closed\n", {}, ("never closed\n", "", ())),
+    ("a<think>b</think>c<think>d</think>e", {}, ("bd", "ace", ())),
+    ("</think>\nSix.", {}, ("", "Six.", ())),
+    ("<think>hm</think><think>\n</think>Six.", {}, ("hm", "Six.", ())),
+    ("<think>again</think>Six", {"thinking": True}, ("again", "Six", ())),
+    ("1 < 2 <thin", {}, ("", "1 < 2 <thin", ())),
+    ("<think>1 </thin", {}, ("1 </thin", "", ())),
+    ("a line\n\n", {}, ("", "a line\n\n", ())),
+    # calls, while tools are declared
+    (CALL, {"tools": {}}, ("", "", MADE)),
+    (CALL, {}, ("", CALL, ())),
+    (f"{CALL}\n{CALL}\n ", {"tools": {}}, ("", "", MADE * 2)),
+    (f"<think>\nf it\n</think>\n\n{CALL}", {"tools": {}}, ("f it", "", MADE)),
+    (f"  Let me look.\n\n{CALL}", {"tools": {}}, ("", "Let me look.", MADE)),
+    ("Nothing to call. \n", {"tools": {}}, ("", "Nothing to call. \n", ())),
+    ("half <tool_ca", {"tools": {}}, ("", "half <tool_ca", ())),
+    ("<think>I may write <tool_call> here</think>Yes", {"tools": {}}, ("I may write  here", "Yes", ())),
+]
+
+
+@pytest.mark.parametrize(("text", "settings", "expected"), CASES)
+def test_an_answer_is_sorted(text: str, settings: dict[str, Any], expected: Sorted) -> None:
+    assert sort([text], **settings) == expected
+    assert sort(list(text), **settings) == expected, "character by character"
+
+
+def test_other_marks_are_other_marks() -> None:
+    text = '<|channel>thought\nhm\n<channel|>Look: <|tool_call>{"name": "f", "arguments": {"x": 1}}<tool_call|>'
+    assert sort([text], PIPED, tools={}) == ("hm", "Look: ", MADE)
+    assert sort(list(text), PIPED, tools={}) == ("hm", "Look: ", MADE)
+    assert sort([text.replace("|", "")], PIPED, tools={})[1] == text.replace("|", "")
+
+
+def test_without_marks_all_is_content() -> None:
+    assert sort([CALL, "<think>"], Markers(), tools={}) == ("", CALL + "<think>", ())
+
+
+def test_pieces_leave_as_soon_as_they_are_no_mark() -> None:
+    sorter = AnswerSorter(ANGLE)
+    assert sorter.push("Hi <") == [Content("Hi ")]
+    assert sorter.push("thi") == []
+    assert sorter.push("s>\n") == [Content("<this>\n")]
+    assert sorter.push("<think>") == []
+    assert sorter.push("\nhm\n") == [Reasoning("hm")]
+    assert sorter.push("\nso") == [Reasoning("\n\nso")]
+    assert sorter.push("\n</think>\n") == []
+    assert sorter.push("\nSix.") == [Content("Six.")]
+
+
+def test_nothing_leaves_once_a_call_may_have_begun() -> None:
+    sorter = AnswerSorter(ANGLE, tools={})
+    assert sorter.push("Look.\n<tool") == [Content("Look.")]
+    assert sorter.push(CALL[len("<tool") :]) == []
+    assert sorter.push("\n") == []
+    assert sorter.finish() == [Calls(MADE)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL[:-1],
+        CALL + "And so",
+        CALL + "<tool_call>",
+        "<tool_call>f(x)</tool_call>",
+        '<tool_call>{"name": "f", "arguments": {"x": </tool_call>',
+        "<tool_call>",
+    ],
+)
+def test_a_call_that_cannot_be_read_is_an_error_unless_the_turn_was_cut(text: str) -> None:
+    with pytest.raises(UnreadableCall, match=r"expected .* found "):
+        sort([text], tools={})
+    assert sort(["Look. ", text], tools={}, cut=True) == ("", "Look.", ())
+
+
+def test_whole_calls_count_although_the_turn_was_cut() -> None:
+    assert sort([CALL], tools={}, cut=True) == ("", "", MADE)
+
+
+def test_hidden_texts_never_leave() -> None:
+    text = "<|channel>final<|channel>thought\nhm<channel|>"
+    assert sort(list(text), PIPED, hidden=("<|channel>", "<channel|>")) == ("hm", "final", ())
+
+
+# ---------------------------------------------------------------- any split, one result
+
+FRAGMENTS = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<",
+    "</",
+    "<t",
+    "tool_call>",
+    "\n",
+    " ",
+    "a",
+    "é",
+    ">",
+]
+texts = st.lists(st.sampled_from(FRAGMENTS), max_size=24).map("".join)
+call_texts = st.lists(st.sampled_from([CALL, "\n", " "]), max_size=4).map("".join)
+
+
+def cuts(text: str) -> st.SearchStrategy[list[str]]:
+    """All ways to split a text into pieces, empty ones among them."""
+
+    def split(places: list[int]) -> list[str]:
+        return [text[a:b] for a, b in itertools.pairwise([0, *sorted(places), len(text)])]
+
+    return st.lists(st.integers(0, len(text)), max_size=30).map(split)
+
+
+@st.composite
+def split_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
+    text = draw(texts) + draw(call_texts)
+    return text, draw(cuts(text))
+
+
+def expected(text: str, thinking: bool, tools: bool) -> tuple[str, str, str | None]:
+    """The rules on a whole text: (reasoning, content, the text after the first call mark)."""
+    marks = r"<think>|</think>" + (r"|<tool_call>|</tool_call>" if tools else "")
+    state, out, calls = ("reasoning" if thinking else "content"), {"reasoning": "", "content": ""}, None
+    parts = re.split(f"((?:{marks})\n*)", ("<think>" if thinking else "") + text)
+    for index, part in enumerate(parts):
+        mark = part.rstrip("\n")
+        if index % 2 == 0:
+            out[state] += part
+        elif mark == "<tool_call>" and state == "content":
+            calls = part[len(mark) :] + "".join(parts[index + 1 :])
+            out[state] = out[state].rstrip()
+            break
+        elif mark == "</think>" and state == "reasoning":
+            out[state], state = out[state].rstrip("\n"), "content"
+        elif mark == "<think>":
+            state = "reasoning"
+    return out["reasoning"], out["content"].lstrip() if tools else out["content"], calls
+
+
+@given(split_texts(), st.booleans(), st.booleans())
+def test_the_split_does_not_matter(case: tuple[str, list[str]], thinking: bool, tools: bool) -> None:
+    text, pieces = case
+    settings: dict[str, Any] = {"thinking": thinking, "tools": {} if tools else None, "cut": True}
+    assert sort(pieces, **settings) == sort([text], **settings)
+
+
+@given(split_texts(), st.booleans(), st.booleans())
+def test_any_split_follows_the_rules_on_the_whole_text(
+    case: tuple[str, list[str]], thinking: bool, tools: bool
+) -> None:
+    text, pieces = case
+    reasoning, content, calls = expected(text, thinking, tools)
+    found = sort(pieces, thinking=thinking, tools={} if tools else None, cut=True)
+    assert found[:2] == (reasoning, content)
+    whole = calls is not None and re.fullmatch(f"\\s*{CALL[11:]}\\s*({CALL}\\s*)*", calls)
+    assert found[2] == MADE * ((calls or "").count("</tool_call>") if whole else 0)
+
+
+@given(split_texts(), st.booleans())
+def test_no_piece_of_the_answer_has_a_mark_in_it(case: tuple[str, list[str]], thinking: bool) -> None:
+    sorter = AnswerSorter(ANGLE, thinking=thinking, tools={})
+    sent = [event for piece in case[1] for event in sorter.push(piece)] + sorter.finish(cut=True)
+    for event in sent:
+        if not isinstance(event, Calls):
+            assert not re.search("</?think>|</?tool_call>", event.text)
+
+
+@given(st.data())
+def test_marks_that_overlap_and_contain_each_other(data: st.DataObject) -> None:
+    marks = data.draw(st.lists(st.text("ab", min_size=1, max_size=4), min_size=2, max_size=5, unique=True))
+    text = data.draw(st.text("abc", max_size=20))
+    markers = Markers((marks[0], marks[1]))
+    pieces = data.draw(cuts(text))
+    assert sort(pieces, markers, hidden=marks[2:]) == sort([text], markers, hidden=marks[2:])
