@@ -1,7 +1,7 @@
 # Everything from a fresh checkout: a virtual environment in .venv, golem with every plugin that lies here, a model.
 #
 #   make serve                        PYTHON=python3.12   the interpreter of the environment
-#   make serve ARGS="-addr :9000"     ARGS=...            what the program or pytest is given
+#   make serve ARGS="-parallel 4"     ARGS=...            what the program or pytest is given
 #
 # Each step leaves a stamp in the environment, and runs again only when what it installs has changed.
 
