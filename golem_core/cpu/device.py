@@ -6,6 +6,7 @@ One program serves every number of columns up to the pass's width: kernels read 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
-from golem_core.graph.value import ALL, SCORED, KVRing
+from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Recurrent
 
 REPACK_BYTES = 16 << 20
 """Bytes of a weight that are repacked before the file's pages under them are released."""
@@ -163,14 +164,20 @@ class CpuPass:
         self.rings = tuple(Ring(self.lengths[r], r.window) for r in graph.rings)
         size = attention.KV_BYTES[device.kv]
         self.slot_bytes = {r: r.heads * r.dim * n * size for r, n in self.lengths.items()}
-        self.states = {r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()}
+        self.states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]] = {
+            r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()
+        }
+        for state in graph.recurrent:
+            self.states[state] = (zeroed(4 * slots * prod(state.shape)),)
+        self.recurrent = [self.states[state][0].view(np.float32).reshape(slots, -1) for state in graph.recurrent]
         self.arena = zeroed(plan.arena + 64)
-        self.counts = {rows: np.zeros(1, np.int64) for rows in capacity}
+        self.counts = {rows: np.zeros(1, np.int64) for rows in (*capacity, RUNS)}
         self.facts = {
             (rows, name): np.zeros(n, np.int64)
             for rows, n in capacity.items()
             for name in ("token", "position", "slot", "index")
         }
+        self.facts |= {(RUNS, name): np.zeros(slots, np.int64) for name in ("slot", "first", "length")}
         self.outputs: dict[str, np.ndarray] = {}
         """Backing memory of the outputs that a step writes directly, uint8."""
         for step in plan.prologue + plan.steps:
@@ -212,7 +219,7 @@ class CpuPass:
 
         return {
             Operand: lambda a: self.base(a).ctypes.data + a.start,
-            State: lambda a: self.states[a.ring][0].ctypes.data,
+            State: lambda a: self.states[a.state][0].ctypes.data,
             Count: lambda a: self.counts[a.rows].ctypes.data,
             Fact: lambda a: self.facts[a.rows, a.name].ctypes.data,
             Scratch: lambda a: [self.scratch.ctypes.data, self.scratch_stride],
@@ -248,6 +255,8 @@ class CpuPass:
             self.facts[ALL, name][:n] = fact
             self.facts[SCORED, name][: len(scored)] = fact[scored]
         self.facts[SCORED, "index"][: len(scored)] = scored
+        if self.recurrent:
+            self.find_runs(columns.slot)
         self.counts[ALL][0], self.counts[SCORED][0] = n, len(scored)
         for table, room, rows in self.embed_rows:
             tokens = self.facts[rows, "token"][: self.counts[rows][0]]
@@ -256,6 +265,29 @@ class CpuPass:
         return {
             name: room[: self.counts[rows][0]].reshape(-1, *shape) for name, (room, rows, shape) in self.results.items()
         }
+
+    def find_runs(self, slot: np.ndarray) -> None:
+        """The facts of the row set "runs": each conversation's slot, first column and number of columns."""
+        first = np.concatenate([[0], np.flatnonzero(np.diff(slot)) + 1])
+        if len(set(slot[first].tolist())) != len(first):
+            raise ValueError("the columns of a slot do not lie together")
+        n = self.counts[RUNS][0] = len(first)
+        self.facts[RUNS, "slot"][:n] = slot[first]
+        self.facts[RUNS, "first"][:n] = first
+        self.facts[RUNS, "length"][:n] = np.diff(first, append=len(slot))
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(states[0].nbytes for states in self.recurrent)
+
+    def save(self, slot: int) -> list[np.ndarray]:
+        """A copy of the slot's recurrent states."""
+        return [states[slot].copy() for states in self.recurrent]
+
+    def restore(self, slot: int, saved: list[np.ndarray] | None) -> None:
+        """Puts back what `save` returned; None: zeros, as at the beginning of a conversation."""
+        for i, states in enumerate(self.recurrent):
+            states[slot] = 0 if saved is None else saved[i]
 
 
 def ring_length(ring: KVRing, context: int, width: int) -> int:

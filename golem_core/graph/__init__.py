@@ -3,10 +3,11 @@
 from golem_core.graph.device import Device, Pass, Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.reference import Reference, Run
-from golem_core.graph.value import ALL, SCORED, GraphError, KVRing, Node, Op, Value, op, result
+from golem_core.graph.value import ALL, RUNS, SCORED, GraphError, KVRing, Node, Op, Recurrent, Value, op, result
 
 __all__ = [
     "ALL",
+    "RUNS",
     "SCORED",
     "Columns",
     "Device",
@@ -16,6 +17,7 @@ __all__ = [
     "Node",
     "Op",
     "Pass",
+    "Recurrent",
     "Reference",
     "Ring",
     "Run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,7 +33,20 @@ class Pass(Protocol):
     def rings(self) -> Sequence[Ring]: ...
 
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
-        """Output name -> float32 (rows, *shape), valid until the next run."""
+        """Output name -> float32 (rows, *shape), the caller's to overwrite, valid until the next run."""
+        ...
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of one copy that `save` makes; 0: the graph has no recurrent state, and slots can be rewound."""
+        ...
+
+    def save(self, slot: int) -> Any:
+        """A copy of the slot's recurrent states, as they are after the columns run so far."""
+        ...
+
+    def restore(self, slot: int, saved: Any | None) -> None:
+        """Puts the slot's recurrent states back to what `save` returned; None: to the beginning, all zeros."""
         ...
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from golem_core.files.weights import Weight
 from golem_core.graph import ops
-from golem_core.graph.value import GraphError, KVRing, Node, Value
+from golem_core.graph.value import GraphError, KVRing, Node, Recurrent, Value
 
 
 @dataclass(frozen=True)
 class Columns:
     """The column facts of one pass: int64 arrays of shape (n,).
 
-    Columns of one slot carry ascending, contiguous positions.  `scored` lists the columns, by index,
+    Columns of one slot lie together and carry ascending, contiguous positions.  `scored` lists the columns, by index,
     whose rows the outputs of row set "scored" have, in that order.
     """
 
@@ -69,9 +69,18 @@ class Graph:
 
     @property
     def rings(self) -> list[KVRing]:
-        """The states that the graph feeds, in the order of their first `store`."""
-        found = [v.ring for node in self.nodes for v in node.results if v.ring is not None]
-        return list(dict.fromkeys(found))
+        """The rings that the graph feeds, in the order of their first `store`."""
+        return [s for s in self.states if isinstance(s, KVRing)]
+
+    @property
+    def recurrent(self) -> list[Recurrent]:
+        """The recurrent states, in the order of the ops that keep them."""
+        return [s for s in self.states if isinstance(s, Recurrent)]
+
+    @property
+    def states(self) -> list[KVRing | Recurrent]:
+        """Every state, once, in the order in which the nodes result in them."""
+        return list(dict.fromkeys(v.state for node in self.nodes for v in node.results if v.state is not None))
 
     @property
     def weights(self) -> list[Weight]:
@@ -80,7 +89,7 @@ class Graph:
 
     def output(self, name: str, value: Value) -> None:
         """Makes `value` a result of the pass: a float32 array (rows, *shape) under `name`."""
-        if value.ring is not None:
+        if value.state is not None:
             raise GraphError(f"output {name!r}: a state cannot be an output")
         if name in self.outputs:
             raise GraphError(f"output {name!r} is there already")

@@ -130,7 +130,7 @@ def store(g: Graph, k: Value, v: Value, ring: KVRing) -> Value:
     want = (ring.heads, ring.dim)
     check(k.shape == want and v.shape == want, f"the ring holds {list(want)} per position")
     check(k.rows == v.rows == "all", "keys and values of every column are needed")
-    return result((), ring=ring)
+    return result((), state=ring)
 
 
 @store.define

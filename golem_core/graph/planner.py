@@ -14,7 +14,7 @@ from typing import Any
 
 from golem_core.errors import Unsupported
 from golem_core.graph.graph import Graph
-from golem_core.graph.value import ALL, SCORED, KVRing, Node, Value
+from golem_core.graph.value import ALL, SCORED, KVRing, Node, Recurrent, Value
 
 F32 = "f32"
 """The form every value has unless a device's kernels want another: float32, rows one after another."""
@@ -42,9 +42,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class State:
-    """A ring as an argument of a step."""
+    """A ring or a recurrent state as an argument of a step."""
 
-    ring: KVRing
+    state: KVRing | Recurrent
     writes: bool = False
 
 
@@ -184,7 +184,7 @@ class Planner:
 
         def want(value: Value, rows: str) -> None:
             value = source(value)
-            if value.ring is None and self.rows.get(value) != ALL:
+            if value.state is None and self.rows.get(value) != ALL:
                 self.rows[value] = rows
 
         for value in self.graph.outputs.values():
@@ -201,7 +201,7 @@ class Planner:
         return source(node.results[0]) is not node.results[0]
 
     def is_live(self, node: Node) -> bool:
-        return any(source(v) in self.rows or v.ring is not None for v in node.results)
+        return any(source(v) in self.rows or v.state is not None for v in node.results)
 
     def node_rows(self, node: Node) -> str:
         """The rows for which a node is computed."""
@@ -209,7 +209,7 @@ class Planner:
         return ALL if ALL in wishes else SCORED
 
     def sources(self, node: Node) -> list[Value]:
-        return list(dict.fromkeys(source(x) for x in node.values if x.ring is None))
+        return list(dict.fromkeys(source(x) for x in node.values if x.state is None))
 
     def fix_outputs(self) -> dict[Value, Buffer]:
         """Sources that can be computed where the output lies."""
@@ -339,7 +339,7 @@ class Planner:
         reads, writes = set(), set()
         for a in args:
             if isinstance(a, (Operand, State)):
-                (writes if a.writes else reads).add(id(a.buffer if isinstance(a, Operand) else a.ring))
+                (writes if a.writes else reads).add(id(a.buffer if isinstance(a, Operand) else a.state))
         seen_reads, seen_writes = self.since
         if self.steps and ((reads | writes) & seen_writes or writes & seen_reads):
             self.steps[-1].barrier = True
@@ -389,7 +389,7 @@ class Planner:
     def convert_results(self, node: Node) -> None:
         """Every other form in which anyone reads what lies there in float32."""
         for value in node.results:
-            if value.ring is None and value in self.rows:
+            if value.state is None and value in self.rows:
                 for form in sorted(self.forms(value) - {F32}):
                     self.lowering.convert(self, value, form)
 

@@ -13,16 +13,26 @@ import numpy as np
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
 from golem_core.graph.graph import Columns, Graph
-from golem_core.graph.value import ALL, KVRing, Value
+from golem_core.graph.value import ALL, KVRing, Recurrent, Value
 
 
 class Run:
-    """What a meaning sees: the column facts of its rows (int64 arrays), and the states."""
+    """What a meaning sees: the column facts of its rows (int64 arrays), and the states.
 
-    def __init__(self, columns: Columns, states: dict[KVRing, tuple[np.ndarray, np.ndarray]], rows: str):
+    A ring is two arrays (slots, positions, heads, dim), keys and values; a recurrent state one array (slots, *shape).
+    """
+
+    def __init__(self, columns: Columns, states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]], rows: str):
         pick = np.arange(len(columns)) if rows == ALL else columns.scored
         self.columns, self.states = columns, states
         self.token, self.position, self.slot = columns.token[pick], columns.position[pick], columns.slot[pick]
+
+    @property
+    def runs(self) -> list[tuple[int, slice]]:
+        """(slot, its columns) for each conversation of the pass."""
+        edges = np.flatnonzero(np.diff(self.columns.slot)) + 1
+        starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(self.columns)]
+        return [(int(self.columns.slot[a]), slice(a, b)) for a, b in zip(starts, stops, strict=True)]
 
 
 class Reference:
@@ -45,13 +55,21 @@ class Reference:
             raise Unsupported(f"no meaning in numpy is known for the ops {', '.join(missing)}")
         self.graph, self.round_input = graph, round_input
         self.dense: dict[Weight, np.ndarray] = {}
-        self.states = {
-            ring: (
-                np.zeros((slots, context, ring.heads, ring.dim), np.float32),
-                np.zeros((slots, context, ring.heads, ring.dim), np.float32),
-            )
-            for ring in graph.rings
-        }
+        self.states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]] = {}
+        for ring in graph.rings:
+            shape = (slots, context, ring.heads, ring.dim)
+            self.states[ring] = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        for state in graph.recurrent:
+            self.states[state] = (np.zeros((slots, *state.shape), np.float32),)
+
+    def save(self, slot: int) -> list[np.ndarray]:
+        """A copy of the slot's recurrent states."""
+        return [self.states[state][0][slot].copy() for state in self.graph.recurrent]
+
+    def restore(self, slot: int, saved: list[np.ndarray] | None) -> None:
+        """Puts back what `save` returned; None: zeros."""
+        for i, state in enumerate(self.graph.recurrent):
+            self.states[state][0][slot] = 0 if saved is None else saved[i]
 
     def run(self, columns: Columns, inspect: Iterable[Value] = ()) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape).  `inspect` keeps other values too, as "#0", "#1", ..."""
@@ -63,7 +81,7 @@ class Reference:
                 args["x"] = self.round_product(node.args["weight"], args["x"])
             made = node.op.meaning(run, *args.values())  # type: ignore[misc]
             for value, array in zip(node.results, made if isinstance(made, tuple) else (made,), strict=True):
-                if value.ring is None and array.shape[1:] != value.shape:
+                if value.state is None and array.shape[1:] != value.shape:
                     raise AssertionError(f"{node}: the rule says {value.shape}, the meaning gives {array.shape[1:]}")
                 known[value] = array
         wanted = self.graph.outputs | {f"#{i}": v for i, v in enumerate(inspect)}

@@ -27,6 +27,9 @@ ALL = "all"
 SCORED = "scored"
 """The row set of the columns whose results the caller asked for (`Columns.scored`)."""
 
+RUNS = "runs"
+"""One row per conversation of a pass: its slot, its first column and how many follow."""
+
 
 class GraphError(GolemError):
     """A graph that cannot mean anything: shapes, rows or arguments of an op disagree."""
@@ -43,6 +46,16 @@ class KVRing:
     heads: int
     dim: int
     window: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrent:
+    """A state that has read every position of its slot: `shape` float32 numbers per slot, zeros at first.
+
+    It cannot be rewound, only copied: a pass saves and restores a slot's share.
+    """
+
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +86,19 @@ class Node:
 class Value:
     """A result of a node.  `shape` is that of one row; `rows` names the row set.
 
-    `ring` is set for the state that `store` results in.
+    `state` is set for what `store` and the recurrent ops leave behind: the state after this pass's columns.
     """
 
     graph: Graph = field(repr=False)
     node: Node = field(repr=False)
     shape: Shape
     rows: str = ALL
-    ring: KVRing | None = None
+    state: KVRing | Recurrent | None = None
+
+    @property
+    def ring(self) -> KVRing | None:
+        """The state, if it is a ring of keys and values."""
+        return self.state if isinstance(self.state, KVRing) else None
 
     @property
     def size(self) -> int:
@@ -171,19 +189,19 @@ class Result:
 
     shape: Shape
     rows: str | None = None
-    ring: KVRing | None = None
+    state: KVRing | Recurrent | None = None
 
     def value(self, graph: Graph, node: Node, rows: str) -> Value:
-        return Value(graph, node, self.shape, self.rows or rows, self.ring)
+        return Value(graph, node, self.shape, self.rows or rows, self.state)
 
 
-def result(shape: Shape, rows: str | None = None, ring: KVRing | None = None) -> Any:
+def result(shape: Shape, rows: str | None = None, state: KVRing | Recurrent | None = None) -> Any:
     """What a shape rule returns in place of a value; typed Any so that the rule can declare what callers get."""
-    return Result(shape, rows, ring)
+    return Result(shape, rows, state)
 
 
 def row_set(name: str, values: list[Value]) -> str:
-    sets = {v.rows for v in values if v.ring is None}
+    sets = {v.rows for v in values if v.state is None}
     if len(sets) > 1:
         raise GraphError(f"{name}: inputs of different row sets, {', '.join(f'{v} of {v.rows!r}' for v in values)}")
     return sets.pop() if sets else ALL
