@@ -261,7 +261,7 @@ def route(g: Graph, scores: Value, *, count: int) -> tuple[Value, Value]:
     -> ids (count,), whole numbers held in float32, and shares (count,), largest first.
     """
     check(len(scores.shape) == 1 and 0 < count <= scores.shape[0], f"cannot choose {count} of {list(scores.shape)}")
-    return [result((count,)), result((count,))]
+    return result((count,)), result((count,))
 
 
 @route.define

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from golem_core.errors import GolemError
 from golem_core.files.weights import Weight
@@ -142,9 +142,15 @@ class Op(Generic[P, R]):
         self.meaning: Callable[..., Any] | None = None
         self.__doc__ = rule.__doc__
 
-    def __get__(self, graph: Graph | None, owner: type) -> Callable[P, R]:
+    @overload
+    def __get__(self, graph: Graph, owner: type) -> Callable[P, R]: ...
+
+    @overload
+    def __get__(self, graph: object, owner: type) -> Op[P, R]: ...
+
+    def __get__(self, graph: Any, owner: type) -> Any:
         if graph is None:
-            return self  # type: ignore[return-value]
+            return self
 
         def apply(*args: P.args, **kwargs: P.kwargs) -> R:
             return self(graph, *args, **kwargs)
@@ -168,11 +174,11 @@ class Op(Generic[P, R]):
             raise GraphError(f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {e}") from None
         node = Node(self, named)
         rows = row_set(self.name, node.values)
-        specs: Sequence[Any] = made if isinstance(made, list) else [made]
+        specs: Sequence[Any] = made if isinstance(made, tuple) else [made]
         for spec in specs:
             node.results.append(spec.value(graph, node, rows))
         graph.nodes.append(node)
-        return tuple(node.results) if isinstance(made, list) else node.results[0]  # type: ignore[return-value]
+        return tuple(node.results) if isinstance(made, tuple) else node.results[0]  # type: ignore[return-value]
 
     def define(self, meaning: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: registers the numpy meaning that stands beside the op."""
@@ -208,7 +214,7 @@ def row_set(name: str, values: list[Value]) -> str:
 
 
 def op(*, facts: tuple[str, ...] = (), across: tuple[str, ...] = ()):
-    """Decorator: makes an op of a shape rule; it gets the graph first, returns `result(...)` or a list of them."""
+    """Decorator: makes an op of a shape rule; it gets the graph first, returns `result(...)` or a tuple of them."""
 
     def wrap(rule: Callable[Concatenate[Graph, P], R]) -> Op[P, Any]:
         return Op(rule, facts, across, rule.__name__)
