@@ -18,6 +18,7 @@ from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
 from golem_core.server.bodies import Number, read_json, shown, whole
 from golem_core.server.messages import Message, conversation
+from golem_core.server.tools import declared_tools
 
 if TYPE_CHECKING:
     from golem_core.server.loading import LoadedChat
@@ -63,11 +64,12 @@ class ChatRequest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that can be answered."""
+    """A request that can be answered; `tools` are the functions that may be called, None where none may."""
 
     generation: GenerationRequest
     stream: bool
     include_usage: bool
+    tools: list[dict[str, Any]] | None = None
 
 
 def prepare(chat: LoadedChat, body: bytes) -> Asked:
@@ -88,7 +90,7 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     if request.logprobs:
         raise BadRequest("logprobs: this server does not report log-probabilities", param="logprobs")
     _refuse_constraints(request)
-    _refuse_tools(request)
+    tools = declared_tools(request.tools, request.tool_choice)
     sampling = _sampling(chat, request, plain)
     budget = _budget(request) or chat.answer_budget
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
@@ -98,12 +100,13 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
         prompt=prompt, max_tokens=budget, sampling=sampling, stop=tuple(each for each in stop if each)
     )
     options = request.stream_options
-    return Asked(generation, bool(request.stream), bool(options and options.include_usage))
+    return Asked(generation, bool(request.stream), bool(options and options.include_usage), tools)
 
 
 def rendered(chat: LoadedChat, request: ChatRequest) -> str:
     """The text of the request's conversation, up to where the model speaks."""
-    return chat.text(conversation(request.messages or []), **_template_settings(request))
+    tools = declared_tools(request.tools, request.tool_choice)
+    return chat.text(conversation(request.messages or []), tools, **_template_settings(request))
 
 
 def _refuse_constraints(request: ChatRequest) -> None:
@@ -130,22 +133,6 @@ def _refuse_constraints(request: ChatRequest) -> None:
         raise BadRequest(f"{' and '.join(named)} were both given; an answer follows one of them", param=named[0])
     if named:
         raise BadRequest(f"{named[0]}: constrained answers are not available on this server", param=named[0])
-
-
-def _refuse_tools(request: ChatRequest) -> None:
-    choice = request.tool_choice
-    if choice not in (None, "auto", "none"):
-        given = "an object" if isinstance(choice, dict) else shown(choice)
-        raise BadRequest(f'tool_choice: {given} is not supported; it may be "auto" or "none"', param="tool_choice")
-    for index, tool in enumerate(request.tools or []):
-        kind = tool.get("type") if isinstance(tool, dict) else tool
-        if kind != "function":
-            raise BadRequest(f'tools[{index}].type: {shown(kind)} is not "function"', param="tools")
-        function = tool.get("function")
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            raise BadRequest(f"tools[{index}].function.name: a function needs a name", param="tools")
-    if request.tools and choice != "none":
-        raise BadRequest("tools: tool calls are not available on this server", param="tools")
 
 
 def _budget(request: ChatRequest) -> int | None:
@@ -224,7 +211,9 @@ def _tokens(chat: LoadedChat, token: Any) -> list[int]:
 
 def _template_settings(request: ChatRequest) -> dict[str, Any]:
     """The variables of the chat template that the request sets."""
-    settings = {"enable_thinking": request.reasoning_effort not in (None, "none")}
+    settings: dict[str, Any] = {"enable_thinking": request.reasoning_effort not in (None, "none")}
+    if settings["enable_thinking"]:
+        settings["reasoning_effort"] = request.reasoning_effort
     settings |= request.chat_template_kwargs or {}
     for name, kinds in (("enable_thinking", (bool,)), ("preserve_thinking", (bool, type(None)))):
         if name in settings and not isinstance(settings[name], kinds):

@@ -17,7 +17,7 @@ from golem_core.errors import BadRequest, GolemError, Unsupported
 from golem_core.progress import LoadProgress
 
 if TYPE_CHECKING:
-    from golem_core.engine import Engine
+    from golem_core.engine import Engine, GenerationRequest, SortedAnswer
     from golem_core.engine.roles import ChatModel
     from golem_core.text import ChatTemplate
 
@@ -44,22 +44,47 @@ class LoadedChat:
     device: str = "cpu"
     load_seconds: float = 0.0
 
-    def prompt(self, messages: list[dict[str, Any]], **settings: Any) -> list[int]:
+    def prompt(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **settings: Any
+    ) -> list[int]:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
-        return self.encode(self.text(messages, **settings))
+        return self.encode(self.text(messages, tools, **settings))
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text that a template has written."""
         return self.model.tokenizer.encode(text, parse_special=True)
 
-    def text(self, messages: list[dict[str, Any]], **settings: Any) -> str:
-        """The text of a conversation, up to where the model speaks.  Raises BadRequest."""
+    def text(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **settings: Any) -> str:
+        """The text of a conversation in which `tools` may be called, up to where the model speaks.
+
+        Raises BadRequest for what the template refuses, and for tools if the model has no tool calls.
+        """
         if self.template is None:
             raise BadRequest(
                 f"{self.name} has no chat template, so it cannot hold a conversation; it only completes text",
                 param="messages",
             )
+        if tools:
+            self._check_tools(self.template)
+            settings["tools"] = tools
         return self.template.render(messages, **settings)
+
+    def answer(self, request: GenerationRequest, tools: list[dict[str, Any]] | None = None) -> SortedAnswer:
+        """Have a conversation answered, sorted into reasoning, content and calls of `tools`.  Raises BadRequest."""
+        from golem_core.engine import SortedAnswer
+        from golem_core.text.markers import argument_schemas
+
+        schemas = argument_schemas(tools) if tools else None
+        return SortedAnswer.submit(self.engine, self.model, request, markers=self.model.markers, tools=schemas)
+
+    def _check_tools(self, template: ChatTemplate) -> None:
+        if self.model.markers.call is None:
+            why = f"nothing is known of how {self.model.architecture} would write them"
+        elif not template.takes("tools"):
+            why = f"its chat template ({self.template_origin}) does not declare any"
+        else:
+            return
+        raise BadRequest(f"tools: {self.name} has no tool calls; {why}", param="tools", code="tools_not_supported")
 
     def close(self) -> None:
         """End the answers under way and let go of model and device."""

@@ -16,20 +16,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar import Request, Response, post
 
-from golem_core.errors import GolemError
 from golem_core.server import errors
 from golem_core.server.chat_request import Asked, prepare
 from golem_core.server.disconnect import unless_gone
 from golem_core.server.log import Entry, entry
 from golem_core.server.sse import DONE, PING, EventStream, event, with_pings
+from golem_core.server.tools import numbered
+from golem_core.text import Calls, Content, Event
 
 if TYPE_CHECKING:
-    from golem_core.engine import Generation, Token
+    from golem_core.engine import Generation, SortedAnswer, WholeAnswer
     from golem_core.server.app import Server
 
 __all__ = ["handlers"]
 
 PING_SECONDS = 30.0
+
+Step = list[Event] | None
+"""The events of one token, or None for a while in which no token came."""
 
 
 class Usage(msgspec.Struct):
@@ -55,11 +59,13 @@ class Timings(msgspec.Struct):
     predicted_per_second: float
 
 
-class Answer(msgspec.Struct):
-    """What a message says."""
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What a message says; parts that it doesn't have are left out."""
 
+    role: str
     content: str
-    role: str = "assistant"
+    reasoning_content: str = ""
+    tool_calls: list[dict[str, Any]] = []
 
 
 class Choice(msgspec.Struct):
@@ -111,11 +117,12 @@ def handlers(server: Server) -> list[Any]:
     async def chat_completions(request: Request) -> Response[Any]:
         body = await request.body()
         asked = await asyncio.to_thread(prepare, chat, body)
-        generation = chat.engine.submit(asked.generation)
+        answer = chat.answer(asked.generation, asked.tools)
+        generation = answer.generation
         if asked.stream:
-            return await _streamed(server, request, asked, generation)
+            return await _streamed(server, request, asked, answer)
         try:
-            text = await unless_gone(request.receive, _all(generation))
+            whole = await unless_gone(request.receive, answer.whole())
         finally:
             generation.cancel()
             entry(request.scope).generation(generation)
@@ -123,7 +130,7 @@ def handlers(server: Server) -> list[Any]:
             id=_identity(),
             created=int(time.time()),
             model=server.name,
-            choices=[Choice(Answer(text), _reason(generation))],
+            choices=[Choice(_message(whole), whole.finish_reason)],
             usage=_usage(generation),
             timings=_timings(generation),
         )
@@ -132,59 +139,62 @@ def handlers(server: Server) -> list[Any]:
     return [chat_completions]
 
 
-async def _all(generation: Generation) -> str:
-    return "".join([token.text async for token in generation])
+def _message(answer: WholeAnswer) -> Answer:
+    calls = numbered(answer.calls)
+    for call in calls:
+        del call["index"]  # it tells the pieces of a stream apart
+    return Answer("assistant", answer.content, answer.reasoning, calls)
 
 
-async def _streamed(server: Server, request: Request, asked: Asked, generation: Generation) -> EventStream:
+async def _streamed(server: Server, request: Request, asked: Asked, answer: SortedAnswer) -> EventStream:
     """A stream whose headers leave once there is something to send: until then a failure is a plain refusal."""
-    tokens = with_pings(aiter(generation), PING_SECONDS)
+    generation = answer.generation
+    steps = with_pings(aiter(answer), PING_SECONDS)
     log = entry(request.scope)
     try:
-        first = await unless_gone(request.receive, _first(tokens, generation))
+        first = await unless_gone(request.receive, _first(steps, generation))
     except BaseException:
         generation.cancel()
         log.generation(generation)
         raise
-    return EventStream(_events(server, asked, generation, first, tokens, log))
+    return EventStream(_events(server, asked, answer, first, steps, log))
 
 
-async def _first(tokens: AsyncIterator[Token | None], generation: Generation) -> list[Token | None]:
-    """What to begin with: a token, a ping once the slot is taken, or nothing when the answer is empty."""
-    async for token in tokens:
-        if token is not None or generation.slot is not None:
-            return [token]
+async def _first(steps: AsyncIterator[Step], generation: Generation) -> list[Step]:
+    """What to begin with: the first token, a ping once the slot is taken, or the end when the answer is empty."""
+    async for step in steps:
+        if step is not None or generation.slot is not None:
+            return [step]
     return []
 
 
 async def _events(
     server: Server,
     asked: Asked,
-    generation: Generation,
-    first: list[Token | None],
-    tokens: AsyncGenerator[Token | None, None],
+    answer: SortedAnswer,
+    first: list[Step],
+    steps: AsyncGenerator[Step, None],
     log: Entry,
 ) -> AsyncGenerator[bytes, None]:
+    generation = answer.generation
     base = {"id": _identity(), "object": "chat.completion.chunk", "created": int(time.time()), "model": server.name}
 
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         return event(Chunk(**base, choices=[ChunkChoice(delta, reason)]))
 
-    def piece(token: Token | None) -> bytes:
-        if token is None:
-            return PING
-        return chunk({"content": token.text}) if token.text else b""
+    def pieces(step: Step) -> bytes:
+        return PING if step is None else b"".join(chunk(_delta(each)) for each in step)
 
     try:
-        async with aclosing(tokens):
+        async with aclosing(steps):
             yield chunk({"role": "assistant", "content": ""})
-            for token in first:
-                if out := piece(token):
+            for step in first:
+                if out := pieces(step):
                     yield out
-            async for token in tokens:
-                if out := piece(token):
+            async for step in steps:
+                if out := pieces(step):
                     yield out
-        yield chunk({}, _reason(generation))
+        yield chunk({}, answer.finish_reason)
         if asked.include_usage:
             yield event(Chunk(**base, choices=[], usage=_usage(generation), timings=_timings(generation)))
         yield DONE
@@ -201,10 +211,10 @@ def _identity() -> str:
     return f"chatcmpl-{uuid.uuid4().hex}"
 
 
-def _reason(generation: Generation) -> str:
-    if generation.finish_reason not in ("stop", "length"):
-        raise GolemError("the answer was cut off: the server is stopping")
-    return generation.finish_reason
+def _delta(event: Event) -> dict[str, Any]:
+    if isinstance(event, Calls):
+        return {"tool_calls": numbered(event.calls)}
+    return {"content" if isinstance(event, Content) else "reasoning_content": event.text}
 
 
 def _usage(generation: Generation) -> Usage:

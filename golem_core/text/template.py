@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from golem_core.errors import BadFile, BadRequest
@@ -48,6 +48,10 @@ class ChatTemplate:
         except (RecursionError, SyntaxError, ValueError) as error:
             raise BadFile(f"the chat template can't be compiled: {error}") from error
 
+    def takes(self, variable: str) -> bool:
+        """Whether the template looks at `variable`, such as "tools"."""
+        return variable in self._variables
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -79,6 +83,12 @@ class ChatTemplate:
             raise BadRequest(str(error), param="messages", code="chat_template") from error
         except _EXPRESSION_ERRORS as error:
             raise BadRequest(f"the chat template fails: {error}", param="messages", code="chat_template") from error
+
+    @cached_property
+    def _variables(self) -> set[str]:
+        from jinja2 import meta
+
+        return meta.find_undeclared_variables(_environment().parse(self.source))
 
 
 @cache

@@ -16,6 +16,7 @@ from typing import Any
 
 from golem_core.errors import BadRequest
 from golem_core.server.loading import LoadedChat
+from golem_core.text import Markers
 
 
 @dataclass
@@ -147,6 +148,9 @@ class FakeTemplate:
     def __init__(self) -> None:
         self.calls: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = []
 
+    def takes(self, variable: str) -> bool:
+        return True
+
     def render(self, messages: list[dict[str, Any]], **settings: Any) -> str:
         self.calls.append((messages, settings, threading.current_thread().name))
         return "|".join(f"{message['role']}:{message['content']}" for message in messages)
@@ -160,6 +164,7 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         context_train=8192,
         tokenizer=FakeTokenizer(),
         sampling=SimpleNamespace(temperature=0.7, top_k=40, top_p=0.9, min_p=0.0),
+        markers=Markers(),
         file=SimpleNamespace(metadata={"echo.block_count": 2}),
     )
     engine: Any = FakeEngine(slots, context)

@@ -192,14 +192,15 @@ def test_messages_reach_the_template_in_its_own_form(live) -> None:
 
 def test_thinking_is_off_unless_asked_for(live) -> None:
     template: FakeTemplate = live.server.chat.template
-    for fields, thinking in (
-        ({}, False),
-        ({"reasoning_effort": "none"}, False),
-        ({"reasoning_effort": "high"}, True),
-        ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, False),
+    high = {"reasoning_effort": "high"}
+    for fields, settings in (
+        ({}, {"enable_thinking": False}),
+        ({"reasoning_effort": "none"}, {"enable_thinking": False}),
+        (high, {"enable_thinking": True} | high),
+        (high | {"chat_template_kwargs": {"enable_thinking": False}}, {"enable_thinking": False} | high),
     ):
         live.chat(**fields)
-        assert template.calls[-1][1] == {"enable_thinking": thinking}
+        assert template.calls[-1][1] == settings
 
 
 def test_tools_with_tool_choice_none_are_dropped(live) -> None:

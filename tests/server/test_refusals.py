@@ -30,7 +30,7 @@ REFUSED = [
     ({"logprobs": True}, ["logprobs"]),
     ({"tool_choice": "required"}, ["tool_choice", "required", "auto", "none"]),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, ["tool_choice", "an object", "auto", "none"]),
-    ({"tools": [TOOL]}, ["tools", "not available"]),
+    ({"tools": [TOOL]}, ["tools", "tiny-echo", "no tool calls", "echo"]),
     ({"tools": [{"type": "retrieval"}]}, ["tools[0].type", "retrieval"]),
     ({"tools": [{"type": "function", "function": {}}]}, ["tools[0].function.name"]),
     ({"tools": {"a": 1}}, ["tools", "array"]),
