@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.text import Call, JsonCalls, Markers, TaggedCalls, UnreadableCall
@@ -144,11 +144,13 @@ values = st.recursive(
 arguments = st.dictionaries(st.text(), values, max_size=4)
 
 
+@settings(deadline=None)
 @given(arguments, st.booleans())
 def test_what_a_template_writes_as_json_is_read_again(made: dict[str, Any], ascii_only: bool) -> None:
     assert read(json.dumps({"name": "f", "arguments": made}, ensure_ascii=ascii_only)) == Call("f", made)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40), st.sampled_from(["", "{", "<function=f>", '{"name": "f", "arguments": {']))
 def test_no_text_breaks_the_reading(text: str, begin: str) -> None:
     try:

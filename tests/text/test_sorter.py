@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.text import AnswerSorter, Call, Calls, Content, JsonCalls, Markers, Reasoning, UnreadableCall
@@ -20,9 +20,9 @@ MADE = (Call("f", {"x": 1}),)
 Sorted = tuple[str, str, tuple[Call, ...]]
 
 
-def sort(pieces: list[str] | str, markers: Markers = ANGLE, *, cut: bool = False, **settings: Any) -> Sorted:
+def sort(pieces: list[str] | str, markers: Markers = ANGLE, *, cut: bool = False, **facts: Any) -> Sorted:
     """What comes out, as (reasoning, content, calls)."""
-    sorter = AnswerSorter(markers, **settings)
+    sorter = AnswerSorter(markers, **facts)
     events: list[Any] = [event for piece in pieces for event in sorter.push(piece)]
     events += sorter.finish(cut=cut)
     assert all(event.calls if isinstance(event, Calls) else event.text for event in events), "an empty event"
@@ -33,7 +33,7 @@ def sort(pieces: list[str] | str, markers: Markers = ANGLE, *, cut: bool = False
 
 
 CASES = [
-    # text, settings, (reasoning, content, calls)
+    # text, facts, (reasoning, content, calls)
     ("plain", {}, ("", "plain", ())),
     ("", {}, ("", "", ())),
     ("<think>\nhm\n</think>\n\nSix.", {}, ("hm", "Six.", ())),
@@ -59,10 +59,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "settings", "expected"), CASES)
-def test_an_answer_is_sorted(text: str, settings: dict[str, Any], expected: Sorted) -> None:
-    assert sort([text], **settings) == expected
-    assert sort(list(text), **settings) == expected, "character by character"
+@pytest.mark.parametrize(("text", "facts", "expected"), CASES)
+def test_an_answer_is_sorted(text: str, facts: dict[str, Any], expected: Sorted) -> None:
+    assert sort([text], **facts) == expected
+    assert sort(list(text), **facts) == expected, "character by character"
 
 
 def test_other_marks_are_other_marks() -> None:
@@ -178,13 +178,15 @@ def expected(text: str, thinking: bool, tools: bool) -> tuple[str, str, str | No
     return out["reasoning"], out["content"].lstrip() if tools else out["content"], calls
 
 
+@settings(deadline=None)
 @given(split_texts(), st.booleans(), st.booleans())
 def test_the_split_does_not_matter(case: tuple[str, list[str]], thinking: bool, tools: bool) -> None:
     text, pieces = case
-    settings: dict[str, Any] = {"thinking": thinking, "tools": {} if tools else None, "cut": True}
-    assert sort(pieces, **settings) == sort([text], **settings)
+    facts: dict[str, Any] = {"thinking": thinking, "tools": {} if tools else None, "cut": True}
+    assert sort(pieces, **facts) == sort([text], **facts)
 
 
+@settings(deadline=None)
 @given(split_texts(), st.booleans(), st.booleans())
 def test_any_split_follows_the_rules_on_the_whole_text(
     case: tuple[str, list[str]], thinking: bool, tools: bool
@@ -197,6 +199,7 @@ def test_any_split_follows_the_rules_on_the_whole_text(
     assert found[2] == MADE * ((calls or "").count("</tool_call>") if whole else 0)
 
 
+@settings(deadline=None)
 @given(split_texts(), st.booleans())
 def test_no_piece_of_the_answer_has_a_mark_in_it(case: tuple[str, list[str]], thinking: bool) -> None:
     sorter = AnswerSorter(ANGLE, thinking=thinking, tools={})
@@ -206,6 +209,7 @@ def test_no_piece_of_the_answer_has_a_mark_in_it(case: tuple[str, list[str]], th
             assert not re.search("</?think>|</?tool_call>", event.text)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_marks_that_overlap_and_contain_each_other(data: st.DataObject) -> None:
     marks = data.draw(st.lists(st.text("ab", min_size=1, max_size=4), min_size=2, max_size=5, unique=True))

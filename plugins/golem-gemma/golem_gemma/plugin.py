@@ -19,7 +19,7 @@ from golem_core import (
     hookimpl,
     tokenizer_from_metadata,
 )
-from golem_gemma import gemma3, gemma4, templates
+from golem_gemma import answers, gemma3, gemma4, templates
 from golem_gemma.config import sampling_defaults, verify
 
 
@@ -65,6 +65,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
         suppress=suppressed(file),
         sampling=sampling_defaults(file),
+        markers=answers.GEMMA4,
         file=file,
     )
 
