@@ -41,11 +41,15 @@ def golem_samplers() -> Iterable[SamplerStage]:
 
 @hookimpl
 def golem_endpoints(server: Server) -> Iterable[Any]:
-    from golem_core.server import health, models, refused
+    from golem_core.server import health, models, openapi, refused
 
-    handlers = [*health.handlers(server), *models.handlers(server), *refused.handlers()]
+    handlers = [*health.handlers(server), *models.handlers(server), *refused.handlers(), *openapi.handlers(server)]
     if server.chat is not None:
-        from golem_core.server import openai_chat
+        from golem_core.server import monitoring, openai_chat, tokens
 
-        handlers += openai_chat.handlers(server)
+        handlers += [
+            *openai_chat.handlers(server),
+            *monitoring.handlers(server),
+            *tokens.handlers(server),
+        ]
     return handlers

@@ -21,7 +21,7 @@ from golem_core.engine.conversation import Conversation
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan
-from golem_core.engine.slots import SlotPool
+from golem_core.engine.slots import SlotPool, SlotState
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
 
@@ -119,6 +119,17 @@ class Engine:
             self._queue.append(conversation)
             self._changed.notify()
         return generation
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a slot."""
+        with self._changed:
+            return sum(not conversation.generation.ended for conversation in self._queue)
+
+    def slot_states(self) -> list[SlotState]:
+        """What each slot is at now."""
+        with self._changed:
+            return [SlotState(slot.index, slot.busy, len(slot.tokens)) for slot in self._pool.slots]
 
     def close(self) -> None:
         """End the running answers as cancelled and stop the threads."""

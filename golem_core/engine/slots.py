@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from golem_core.engine.prefix import RingOwners, common_prefix, resume_position
@@ -23,6 +24,15 @@ class Ring(Protocol):
 
     @property
     def window(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """What a slot is at: whether a conversation has it, and how many positions it remembers."""
+
+    index: int
+    busy: bool
+    positions: int
 
 
 class Slot:

@@ -27,6 +27,7 @@ from golem_core.server.errors import Envelope
 from golem_core.server.guard import Guard, check_exposure, is_loopback
 from golem_core.server.loading import LoadedChat, default_model, load_chat
 from golem_core.server.log import RequestLog, duration, say
+from golem_core.server.totals import Totals
 
 __all__ = ["Runner", "Server", "application", "listen", "serve"]
 
@@ -49,6 +50,7 @@ class Server:
     chat: LoadedChat | None = None
     envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
     closing: list[Callable[[], None]] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
 
     def close(self) -> None:
         """Release everything that was loaded."""
@@ -77,7 +79,7 @@ def application(server: Server) -> Any:
     app = Guard(app, local=is_loopback(listening.host), keys=server.options["api-key"], answer=refuse)
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])
-    return RequestLog(app)
+    return RequestLog(app, server.totals.count)
 
 
 class _HeadAsGet:

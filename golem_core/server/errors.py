@@ -24,13 +24,14 @@ from golem_core.server.log import entry
 if TYPE_CHECKING:
     from litestar import Litestar, Request
 
-__all__ = ["Envelope", "Refusal", "ollama_envelope", "openai_envelope", "refusal_of", "respond"]
+__all__ = ["Envelope", "Refusal", "envelope_of", "ollama_envelope", "openai_envelope", "refusal_of", "respond"]
 
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
+    501: "not_supported_error",
     503: "unavailable_error",
 }
 
@@ -80,11 +81,15 @@ def refusal_of(error: Exception) -> Refusal:
     return Refusal(500, f"internal error: {type(error).__name__}", headers=once)
 
 
+def envelope_of(envelopes: Mapping[str, Envelope], path: str) -> Envelope:
+    """The envelope of the longest prefix of `path`; OpenAI's where none is declared."""
+    prefix = max((each for each in envelopes if path == each or path.startswith(each + "/")), key=len, default=None)
+    return openai_envelope if prefix is None else envelopes[prefix]
+
+
 def respond(envelopes: Mapping[str, Envelope], path: str, refusal: Refusal) -> Response[bytes]:
     """The response that tells a client about `refusal` in the envelope of the longest prefix of `path`."""
-    prefix = max((each for each in envelopes if path == each or path.startswith(each + "/")), key=len, default=None)
-    envelope = openai_envelope if prefix is None else envelopes[prefix]
-    body = msgspec.json.encode(envelope(refusal))
+    body = msgspec.json.encode(envelope_of(envelopes, path)(refusal))
     return Response(body, status_code=refusal.status, media_type="application/json", headers=dict(refusal.headers))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,15 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Entry:
-    """What a handler has to say about its request: notes in order, and why it was refused if it was."""
+    """What a handler has to say about its request: notes in order, its answers, and why it was refused if it was."""
 
     notes: list[str] = field(default_factory=list)
+    answers: list[Generation] = field(default_factory=list)
     refusal: str | None = None
 
     def generation(self, generation: Generation) -> None:
         """Note the facts of an answer: its slot, its waiting, and both halves of its time."""
+        self.answers.append(generation)
         if generation.slot is None:
             self.notes.append("cancelled while queued")
             return
@@ -71,10 +74,11 @@ def entry(scope: Any) -> Entry:
 
 
 class RequestLog:
-    """ASGI middleware that prints the line of every request when it is over."""
+    """ASGI middleware that prints the line of every request when it is over, and hands its entry to `count`."""
 
-    def __init__(self, app: Any):
+    def __init__(self, app: Any, count: Callable[[Entry], None] = lambda entry: None):
         self.app = app
+        self.count = count
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -95,6 +99,7 @@ class RequestLog:
         try:
             await self.app(scope, receive, counted)
         finally:
+            self.count(kept)
             path = scope.get("raw_path") or scope["path"].encode()
             line = f"{scope['method']} {path.decode('ascii', 'backslashreplace')} {status} {size} bytes"
             line = " — ".join([f"{line} in {duration(time.perf_counter() - start)}", *kept.notes])

@@ -25,6 +25,7 @@ def handlers() -> list[Any]:
 def _refusing(path: str, instead: str) -> Any:
     @post(path, name=path, sync_to_thread=False)
     def refuse() -> None:
+        """Not implemented: always 404, with the name of the endpoint to use."""
         raise NotFoundException(f"{path} is not implemented here; use {instead}")
 
     return refuse

@@ -11,9 +11,11 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from golem_core.engine.slots import SlotState
 from golem_core.errors import BadRequest
 from golem_core.server.loading import LoadedChat
 from golem_core.text import Markers
@@ -110,6 +112,7 @@ class FakeGeneration:
 class FakeEngine:
     def __init__(self, slots: int = 1, context: int = 4096):
         self.free = threading.Semaphore(slots)
+        self.slots = slots
         self.context = context
         self.active = 0
         self.token_delay = self.prompt_delay = 0.0
@@ -128,6 +131,13 @@ class FakeEngine:
         self.generations.append(FakeGeneration(self, request))
         return self.generations[-1]
 
+    @property
+    def waiting(self) -> int:
+        return sum(each.slot is None and not each.finish_reason for each in self.generations)
+
+    def slot_states(self) -> list[SlotState]:
+        return [SlotState(index, index < self.active, 0) for index in range(self.slots)]
+
     def close(self) -> None:
         self.closed = True
 
@@ -141,9 +151,17 @@ class FakeTokenizer:
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) for character in text]
 
+    def piece(self, id: int, *, special: bool = False) -> bytes:
+        return chr(id).encode("utf-8", "surrogatepass")
+
+    def decode(self, ids: list[int], *, special: bool = False) -> str:
+        return "".join(map(chr, ids))
+
 
 class FakeTemplate:
     """Renders the contents one after another, so that a test can predict the prompt."""
+
+    source = "{# a test #}"
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = []
@@ -165,7 +183,7 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         tokenizer=FakeTokenizer(),
         sampling=SimpleNamespace(temperature=0.7, top_k=40, top_p=0.9, min_p=0.0),
         markers=Markers(),
-        file=SimpleNamespace(metadata={"echo.block_count": 2}),
+        file=SimpleNamespace(metadata={"echo.block_count": 2}, path=Path("tiny-echo.gguf")),
     )
     engine: Any = FakeEngine(slots, context)
     template: Any = FakeTemplate()
