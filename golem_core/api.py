@@ -28,13 +28,15 @@ def load(
     slots: int = 1,
     threads: int | None = None,
     cache_ttl: float = 0.0,
+    checkpoints: int = 3,
     width: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> LoadedModel:
     """Open the model file (or directory) at `path` on a device, ready to answer.
 
-    `context` positions are divided among `slots` conversations, `width` is the most positions of a pass, and
+    `context` positions are divided among `slots` conversations, each of which keeps `checkpoints` copies of the
+    recurrent states of a model that has any, `width` is the most positions of a pass, and
     `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)` counts bytes
     of weights as the device takes them over.  Architecture and device come from
     the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
@@ -56,7 +58,14 @@ def load(
             # the tokenizer's tables are built while the weights are read
             threading.Thread(target=model.tokenizer.prepare, name="golem-tokenizer", daemon=True).start()
             engine = Engine(
-                model, opened, context=context, slots=slots, cache_ttl=cache_ttl, width=width, progress=progress
+                model,
+                opened,
+                context=context,
+                slots=slots,
+                cache_ttl=cache_ttl,
+                checkpoints=checkpoints,
+                width=width,
+                progress=progress,
             )
         except BaseException:
             opened.close()

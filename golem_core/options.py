@@ -121,6 +121,13 @@ CORE_OPTIONS = (
     Option(
         "cache-ttl", "How long an idle conversation is remembered; 0 is for ever.", duration, 0.0, example="DURATION"
     ),
+    Option(
+        "checkpoints",
+        "Copies kept per conversation of a state that can't be rewound; for recurrent models.",
+        natural,
+        3,
+        example="N",
+    ),
     Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=_ALL),
     Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_ALL),
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),

@@ -41,12 +41,18 @@ class Conversation:
         return len(self._tokens) - self.position
 
     @property
+    def ahead(self) -> int:
+        """How many of those one pass may feed: it ends where the slot is to be saved."""
+        assert self.slot is not None
+        return self.waiting if self.slot.room is None else min(self.waiting, self.slot.room)
+
+    @property
     def reading(self) -> bool:
         """Whether the prompt is not yet fed to its end."""
         return self.position < len(self.request.prompt)
 
     def begin(self, slot: Slot) -> None:
-        """Take a slot, and resume where its contents part from the prompt."""
+        """Take a slot, and resume where its contents part from the prompt.  Raises what the device raises."""
         self.slot = slot
         self.position = slot.resume(self.request.prompt)
         self.generation.start(slot.index, self.position)

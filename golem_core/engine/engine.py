@@ -36,7 +36,8 @@ class Engine:
     """Continues token sequences with `model` on `device`, `slots` of them at a time.
 
     `context` is the number of positions held in all; each slot has an equal share, `slot_context`.  `cache_ttl` is
-    after how many idle seconds a slot forgets what it holds (0: never).  `width` is the most columns of a pass, at
+    after how many idle seconds a slot forgets what it holds (0: never).  `checkpoints` is how many copies of a slot's
+    recurrent states are kept, for models that have any.  `width` is the most columns of a pass, at
     most and by default what the device takes.  `stages` are the sampler stages, by default those of every plugin.
     `progress(done, total)` counts bytes of weights as the device takes them over.
 
@@ -51,6 +52,7 @@ class Engine:
         context: int = 4096,
         slots: int = 1,
         cache_ttl: float = 0.0,
+        checkpoints: int = 3,
         width: int | None = None,
         stages: Sequence[SamplerStage] | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -71,7 +73,8 @@ class Engine:
         self.width: int = compiled.width if width is None else min(width, compiled.width)
         self._stages = list(stages)
         self._runner = Runner(compiled)
-        self._pool = SlotPool(slots, compiled.rings, cache_ttl)
+        recurrent = compiled if compiled.saved_bytes else None
+        self._pool = SlotPool(slots, compiled.rings, cache_ttl, recurrent=recurrent, checkpoints=checkpoints)
         self._rows = np.empty((slots, model.vocab_size), np.float32)  # a copy of each slot's logits, to draw from
 
         # Everything below is shared between threads and guarded by this condition.
@@ -240,8 +243,12 @@ class Engine:
             if slot is None:
                 return
             conversation = self._queue.popleft()
-            conversation.begin(slot)
             self._active.add(conversation)
+            try:
+                conversation.begin(slot)
+            except Exception as error:
+                self._fail(conversation, "a saved state could not be restored", error)
+                continue
             self._ready.append(conversation)
 
     def _run(self, chunks: list[Chunk], waited: float) -> None:
@@ -251,18 +258,14 @@ class Engine:
             logits = self._runner.run(chunks, waited)
             alone = len(self._active) == 1
             rows = [self._drawable(conversation, row, alone) for conversation, row in zip(scored, logits, strict=True)]
+            for chunk in chunks:
+                chunk.conversation.fed(chunk.count)
         except Exception as error:  # whatever a device raises concerns the conversations in this pass only
             for chunk in chunks:
-                assert chunk.conversation.slot is not None
-                chunk.conversation.slot.forget()
-                failure = GolemError(f"the pass failed on the device: {error}")
-                failure.__cause__ = error
-                self._finish(chunk.conversation, None, failure)
+                self._fail(chunk.conversation, "the pass failed on the device", error)
             with self._changed:
                 self._running = False
             return
-        for chunk in chunks:
-            chunk.conversation.fed(chunk.count)
         with self._changed:
             self._running = False
             # A prompt that has begun is read to its end before the next one.
@@ -274,6 +277,14 @@ class Engine:
                 self._draw(conversation, row)
             else:
                 self._to_draw.put((conversation, row))
+
+    def _fail(self, conversation: Conversation, what: str, error: Exception) -> None:
+        """End a conversation whose slot's contents are anybody's guess."""
+        assert conversation.slot is not None
+        conversation.slot.forget()
+        failure = GolemError(f"{what}: {error}")
+        failure.__cause__ = error
+        self._finish(conversation, None, failure)
 
     def _wake_readers(self) -> None:
         with self._changed:

@@ -49,6 +49,11 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return same
 
 
+def present(rings: Iterable[RingOwners], position: int) -> bool:
+    """Whether everything that `position` looks at is still there."""
+    return all(ring.first_missing(position) is None for ring in rings)
+
+
 def resume_position(held: Sequence[int], prompt: Sequence[int], rings: Iterable[RingOwners]) -> int:
     """The first position of `prompt` to feed to a slot that holds the tokens `held`.
 

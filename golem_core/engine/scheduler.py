@@ -37,7 +37,7 @@ def plan(ready: Sequence[Conversation], width: int) -> list[Chunk]:
     for each in prompts:
         if left == 0:
             break
-        count = min(each.waiting, left)
+        count = min(each.ahead, left)
         chunks.append(Chunk(each, count))
         left -= count
     return chunks

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from golem_core.engine.prefix import RingOwners, common_prefix, resume_position
+from golem_core.engine.checkpoints import Checkpoints, RecurrentStates
+from golem_core.engine.prefix import RingOwners, common_prefix, present, resume_position
 
 _WORTH_SHARING = 0.1  # the least part of a prompt for which a slot's contents are given preference
 
@@ -36,42 +37,74 @@ class SlotState:
 
 
 class Slot:
-    """One share of the state: `tokens` are those that its caches hold, by position."""
+    """One share of the state: `tokens` are those that its caches hold, by position.
 
-    def __init__(self, index: int, rings: Sequence[Ring]):
+    `checkpoints` is given where the state is a recurrent one, which can't be rewound.
+    """
+
+    def __init__(self, index: int, rings: Sequence[Ring], checkpoints: Checkpoints | None = None):
         self.index = index
         self.tokens: list[int] = []
         self.busy = False
         self.last_used = 0.0
         windowed = {(ring.length, ring.window) for ring in rings if ring.window is not None}
         self._rings = [RingOwners(length, window) for length, window in sorted(windowed)]
+        self._checkpoints = checkpoints
+        self._stops: list[int] = []  # positions that a pass must end at, to save the states there
 
     def resume(self, prompt: Sequence[int]) -> int:
         """Keep what serves `prompt` and return the first position to feed."""
-        start = resume_position(self.tokens, prompt, self._rings)
+        if self._checkpoints is None:
+            start = resume_position(self.tokens, prompt, self._rings)
+        else:
+            shared = common_prefix(self.tokens, prompt)
+            limit = min(shared, len(prompt) - 1)
+            start = self._checkpoints.resume(len(self.tokens), limit, lambda length: present(self._rings, length))
+            self._stops = self._checkpoints.stops(start, shared, len(prompt))
         del self.tokens[start:]
         return start
+
+    @property
+    def room(self) -> int | None:
+        """How many tokens the next pass may feed at most; None: any number."""
+        return self._stops[0] - len(self.tokens) if self._stops else None
 
     def wrote(self, tokens: Sequence[int]) -> None:
         """A pass has fed `tokens` at the positions after those held."""
         for ring in self._rings:
             ring.record(len(self.tokens), len(tokens))
         self.tokens += tokens
+        if self._checkpoints is not None and self._stops and len(self.tokens) == self._stops[0]:
+            self._checkpoints.save(self._stops.pop(0))
 
     def forget(self) -> None:
         """Hold nothing: the caches' contents are unknown or no longer wanted."""
         self.tokens.clear()
+        self._stops.clear()
         for ring in self._rings:
             ring.forget()
+        if self._checkpoints is not None:
+            self._checkpoints.forget()
 
 
 class SlotPool:
-    """The slots of an engine.  A slot idle for `ttl` seconds forgets what it holds; 0 is for ever."""
+    """The slots of an engine.  A slot idle for `ttl` seconds forgets what it holds; 0 is for ever.
+
+    `recurrent` are the recurrent states of the pass if it has any; each slot keeps `checkpoints` copies of its own.
+    """
 
     def __init__(
-        self, count: int, rings: Sequence[Ring] = (), ttl: float = 0.0, clock: Callable[[], float] = time.monotonic
+        self,
+        count: int,
+        rings: Sequence[Ring] = (),
+        ttl: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        recurrent: RecurrentStates | None = None,
+        checkpoints: int = 0,
     ):
-        self.slots = [Slot(index, rings) for index in range(count)]
+        kept = [None if recurrent is None else Checkpoints(recurrent, index, checkpoints) for index in range(count)]
+        self.slots = [Slot(index, rings, kept[index]) for index in range(count)]
         self._ttl = ttl
         self._clock = clock
 

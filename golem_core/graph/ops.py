@@ -53,7 +53,7 @@ def linear(g: Graph, x: Value, weight: Weight, bias: Weight | None = None) -> Va
 
 @linear.define
 def _(run: Run, x, weight, bias):
-    y = x.reshape(len(x), -1) @ weight.T
+    y = x.reshape(-1, weight.shape[1]) @ weight.T
     return y if bias is None else y + bias
 
 

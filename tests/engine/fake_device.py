@@ -84,6 +84,8 @@ def continuation(prompt: list[int], count: int, window: int, *, past_end: bool =
 
 
 class Pass:
+    saved_bytes = 0
+
     def __init__(self, slots: int, context: int, width: int, window: int, spare: int):
         self.width = width
         length = min(window + width + spare, context)

@@ -13,6 +13,11 @@ from golem_core.engine.scheduler import patience, plan
 class Waiting:
     waiting: int
     reading: bool = True
+    stop: int = 1000  # how far a pass may go
+
+    @property
+    def ahead(self):
+        return min(self.waiting, self.stop)
 
 
 def drawing():
@@ -27,6 +32,11 @@ def test_a_long_prompt_is_read_in_chunks_and_only_the_last_is_scored():
     assert planned([Waiting(20)], 8) == [(0, 8, False)]
     assert planned([Waiting(8)], 8) == [(0, 8, True)]
     assert planned([Waiting(3)], 8) == [(0, 3, True)]
+
+
+def test_a_pass_ends_where_the_state_is_to_be_saved():
+    assert planned([Waiting(20, stop=5)], 8) == [(0, 5, False)]
+    assert planned([Waiting(20, stop=5), Waiting(9)], 8) == [(0, 5, False), (1, 3, False)]
 
 
 def test_drawing_conversations_come_first_and_prompts_fill_the_rest_in_order():

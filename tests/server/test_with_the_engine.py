@@ -36,6 +36,8 @@ class Bytes:
 class Parrot:
     """A compiled pass: takes `seconds`, remembers tokens by slot and position, fails when told to."""
 
+    saved_bytes = 0
+
     def __init__(self, slots: int, context: int, width: int):
         self.width = min(width, 32)
         self.rings = (SimpleNamespace(length=context, window=None),)
