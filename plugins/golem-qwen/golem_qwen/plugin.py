@@ -1,0 +1,61 @@
+"""The hooks: what golem-qwen opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from golem_core import (
+    Architecture,
+    ChatModel,
+    ChatTemplate,
+    JsonCalls,
+    Markers,
+    ModelFile,
+    TaggedCalls,
+    Tokenizer,
+    hookimpl,
+    tokenizer_from_metadata,
+)
+from golem_qwen import qwen3, templates
+from golem_qwen.config import sampling_defaults, suppressed, verify, vocabulary
+
+MARKERS = Markers(
+    thought=("<think>", "</think>"),
+    call=("<tool_call>", "</tool_call>"),
+    syntaxes=(JsonCalls(), TaggedCalls()),
+)
+"""Models are read in both syntaxes of calls, whichever their template asks for."""
+
+
+@hookimpl
+def golem_architectures() -> Iterable[Architecture]:
+    return [Architecture(("qwen3",), ChatModel, open_qwen3)]
+
+
+def open_qwen3(file: ModelFile) -> ChatModel:
+    tokenizer = tokenizer_from_metadata(file.metadata)
+    cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
+    verify(file, cfg.blocks, cfg.tensors())
+    return ChatModel(
+        name=file.path.name.removesuffix(".gguf"),
+        architecture=file.architecture,
+        vocab_size=cfg.vocabulary,
+        context_train=cfg.context,
+        build=partial(qwen3.build, cfg, file.weights),
+        tokenizer=tokenizer,
+        template=own_template(file, tokenizer),
+        fallback_template=templates.QWEN3,
+        suppress=suppressed(file, tokenizer),
+        sampling=sampling_defaults(file),
+        markers=MARKERS,
+        file=file,
+    )
+
+
+def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+    source = file.metadata.get("tokenizer.chat_template")
+    if not source:
+        return None
+    bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
+    return ChatTemplate(source, bos_token=bos, eos_token=eos)

@@ -1,0 +1,125 @@
+"""Files that contradict themselves, or ask for what golem-qwen cannot do, are refused by key and value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from golem_qwen import plugin
+
+from golem_core import BadFile, GolemError, Metadata, Unsupported, open_model
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def altered(tmp_path, name, *, keys=(), tensors=()):
+    """The fixture `name` with some keys and tensors given another value, or left out where the value is None."""
+    with open_model(FIXTURES / f"{name}.gguf") as source:
+        arrays = {key: weight.dequantize() for key, weight in source.weights.items()} | dict(tensors)
+        facts = dict(source.metadata) | {f"{source.architecture}.{key}": value for key, value in dict(keys).items()}
+        writer = GGUFWriter(tmp_path / "altered.gguf", source.architecture)
+    del facts["general.architecture"]
+    for key, value in facts.items():
+        if value is None:
+            continue
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add.get(type(value), writer.add_array)(key, value)
+    for key, array in arrays.items():
+        if array is not None:
+            writer.add_tensor(key, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return open_model(tmp_path / "altered.gguf")
+
+
+def opened(file):
+    (record,) = [each for each in plugin.golem_architectures() if file.architecture in each.names]
+    return record.open(file)
+
+
+def refusal(file, kind: type[GolemError]) -> str:
+    with pytest.raises(kind) as caught:
+        opened(file)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("attention.value_length", 16, Unsupported),
+        ("rope.scaling.type", "yarn", Unsupported),
+        ("attention.head_count_kv", 3, BadFile),
+        ("attention.head_count_kv", 0, BadFile),
+        ("rope.dimension_count", 34, BadFile),
+        ("rope.dimension_count", 31, BadFile),
+        ("block_count", 2, BadFile),
+        ("block_count", 0, BadFile),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(tmp_path, key, value, kind):
+    assert f"qwen3.{key} is {value!r}" in refusal(altered(tmp_path, "qwen3-tied", keys={key: value}), kind)
+
+
+@pytest.mark.parametrize("key", ["block_count", "context_length", "attention.layer_norm_rms_epsilon"])
+def test_a_missing_key_is_named(tmp_path, key):
+    assert f"qwen3.{key}" in refusal(altered(tmp_path, "qwen3-tied", keys={key: None}), BadFile)
+
+
+@pytest.mark.parametrize("tensor", ["blk.1.attn_q_norm.weight", "output_norm.weight", "blk.0.ffn_down.weight"])
+def test_a_missing_tensor_is_named(tmp_path, tensor):
+    file = altered(tmp_path, "qwen3-tied", tensors={tensor: None})
+    assert f"tensor {tensor!r} is missing" in refusal(file, BadFile)
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path):
+    file = altered(tmp_path, "qwen3-tied", tensors={"blk.1.attn_q_norm.weight": np.ones(16, np.float32)})
+    message = refusal(file, BadFile)
+    assert "blk.1.attn_q_norm.weight" in message and "(16,)" in message and "(32,)" in message
+
+
+def test_a_list_of_another_length_is_refused(tmp_path):
+    file = altered(tmp_path, "qwen3-tied", keys={"feed_forward_length": [96, 96]})
+    assert "qwen3.feed_forward_length is a list of 2" in refusal(file, BadFile)
+
+
+def test_a_list_of_equal_entries_means_what_one_entry_means(tmp_path, load):
+    file = altered(tmp_path, "qwen3-tied", keys={"feed_forward_length": [96] * 3, "attention.head_count_kv": [2] * 3})
+    opened(file)
+    assert type(load("qwen3-tied").config).read(file, 304) == load("qwen3-tied").config
+
+
+def test_fewer_rows_than_tokens_are_refused(tmp_path, load):
+    table = load("qwen3-tied").file.weights.token_embd.dequantize()[:300]
+    message = refusal(altered(tmp_path, "qwen3-tied", tensors={"token_embd.weight": table}), BadFile)
+    assert "300 rows for 304 tokens" in message
+
+
+def test_rows_without_a_token_are_never_drawn(tmp_path, load):
+    table = load("qwen3-tied").file.weights.token_embd.dequantize()
+    file = altered(tmp_path, "qwen3-tied", tensors={"token_embd.weight": np.concatenate([table, table[:3]])})
+    model = opened(file)
+    assert model.vocab_size == 307
+    assert set(model.suppress) >= {304, 305, 306}
+
+
+def test_fillers_and_what_the_file_names_are_never_drawn(load):
+    file = load("qwen3-tied").file
+    types = file.metadata["tokenizer.ggml.token_type"]
+    fillers = [i for i, kind in enumerate(types) if kind == 5]
+    assert fillers and opened(file).suppress == tuple(fillers)
+    file.metadata = Metadata("altered", dict(file.metadata) | {"tokenizer.ggml.suppress_tokens": [7]})
+    assert opened(file).suppress == (7, *fillers)
+
+
+def test_sampling_defaults_come_from_the_file(load):
+    file = load("qwen3-tied").file
+    sampling = opened(file).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (1.0, 64, 0.95, 0.05)
+    facts = {"general.sampling.temp": 0.6, "general.sampling.top_k": -1, "general.sampling.top_p": 0.8}
+    file.metadata = Metadata("altered", dict(file.metadata) | facts)
+    sampling = opened(file).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 0, 0.8)
