@@ -2,7 +2,8 @@
 
 A conversation sends the whole history with every turn, as a client of the server would; what the slot already
 holds is not read again.  Control-C stops an answer, control-D ends the conversation.  A model without a chat
-template, or -raw, completes the text as it stands.
+template, or -raw, completes the text as it stands.  What a model thinks first is dimmed, and left out where the
+output is no terminal.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golem_core.engine import GenerationRequest
+from golem_core.engine import GenerationRequest, SortedAnswer
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling import SamplingParams
 from golem_core.server.loading import LoadedChat, default_model, load_chat
+from golem_core.text import Calls, Markers, Reasoning
 
 if TYPE_CHECKING:
     from golem_core.engine import Generation
 
 __all__ = ["Terminal", "run"]
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def run(options: Mapping[str, Any]) -> None:
@@ -69,28 +73,39 @@ class Terminal:
             temperature=preset.temperature, top_k=preset.top_k, top_p=preset.top_p, min_p=preset.min_p
         )
         request = GenerationRequest(prompt=tokens, max_tokens=self.chat.answer_budget, sampling=sampling)
-        generation = self.chat.engine.submit(request)
-        said = self._show(generation)
+        markers = Markers() if self.raw else self.chat.model.markers
+        answer = SortedAnswer.submit(self.chat.engine, self.chat.model, request, markers=markers)
+        said = self._show(answer)
         if not self.raw:
-            self.history = [*turns, {"role": "assistant", "content": said}]
+            self.history = [*turns, {"role": "assistant"} | said]
         if self.stats:
-            _note(_statistics(generation))
+            _note(_statistics(answer.generation))
 
-    def _show(self, generation: Generation) -> str:
-        said: list[str] = []
+    def _show(self, answer: SortedAnswer) -> dict[str, str]:
+        """Write the answer as it comes, its reasoning dimmed and only on a terminal; what was said, as a message."""
+        said = {"content": ""}
+        dim = False
         try:
-            for token in generation:
-                said.append(token.text)
-                sys.stdout.write(token.text)
-                sys.stdout.flush()
+            for event in (event for events in answer for event in events if not isinstance(event, Calls)):
+                thought = isinstance(event, Reasoning)
+                field = "reasoning_content" if thought else "content"
+                said[field] = said.get(field, "") + event.text
+                if sys.stdout.isatty() and thought != dim:
+                    sys.stdout.write(_DIM if thought else _PLAIN + "\n\n")
+                    dim = thought
+                if sys.stdout.isatty() or not thought:
+                    sys.stdout.write(event.text)
+                    sys.stdout.flush()
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise
         finally:
-            generation.cancel()
+            answer.generation.cancel()
+            if dim:
+                sys.stdout.write(_PLAIN)
         sys.stdout.write("\n")
         sys.stdout.flush()
-        return "".join(said)
+        return said
 
     def converse(self) -> None:
         """Answer line after line until the input ends."""

@@ -17,6 +17,7 @@ from server_fakes import fake_chat
 from golem_core import terminal
 from golem_core.errors import GolemError
 from golem_core.terminal import Terminal, run
+from golem_core.text import Markers
 
 OPTIONS: dict[str, Any] = {"model": "m.gguf", "n": 50, "prompt": None, "stats": False, "raw": False}
 
@@ -66,6 +67,25 @@ def test_a_model_without_a_template_completes_text(chat, capsys) -> None:
     chat.template = None
     run(OPTIONS | {"prompt": "once upon"})
     assert capsys.readouterr().out == "once upon\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [(False, "Six.\n"), (True, "\x1b[2mhm\x1b[0m\n\nSix.\n")],
+)
+def test_reasoning_is_dimmed_on_a_terminal_and_left_out_elsewhere(chat, capsys, monkeypatch, terminal, shown) -> None:
+    chat.model.markers = Markers(thought=("<think>", "</think>"))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    talk = Terminal(chat, raw=False, stats=False)
+    talk.answer("<think>\nhm\n</think>\n\nSix.")
+    assert capsys.readouterr().out == "user:" + shown
+    assert talk.history[-1] == {"role": "assistant", "content": "user:Six.", "reasoning_content": "hm"}
+
+
+def test_raw_text_keeps_every_mark(chat, capsys) -> None:
+    chat.model.markers = Markers(thought=("<think>", "</think>"))
+    Terminal(chat, raw=True, stats=False).answer("<think>hm</think>Six.")
+    assert capsys.readouterr().out == "<think>hm</think>Six.\n"
 
 
 def test_a_conversation_sends_its_history_with_every_turn(chat, capsys) -> None:
