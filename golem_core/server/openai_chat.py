@@ -1,7 +1,6 @@
 """POST /v1/chat/completions: an answer as one object, or as a stream of its pieces.
 
-The request is prepared on a worker thread; the answer is drawn while somebody listens for the client hanging up.
-The slot is given back whatever happens.
+The request is prepared on a worker thread; the rest is the writing of it.
 """
 
 from __future__ import annotations
@@ -9,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from litestar import Request, Response, post
+from msgspec import Meta
 
-from golem_core.server import errors
-from golem_core.server.chat_request import Asked, prepare
-from golem_core.server.disconnect import unless_gone
-from golem_core.server.log import Entry, entry
-from golem_core.server.sse import DONE, PING, EventStream, event, with_pings
+from golem_core.server.chat_request import Asked, ChatRequest, prepare
+from golem_core.server.errors import Refusal
+from golem_core.server.openapi import described
+from golem_core.server.sse import DONE, PING, event
+from golem_core.server.streaming import streamed, whole
 from golem_core.server.tools import numbered
 from golem_core.text import Calls, Content, Event
 
@@ -30,82 +28,79 @@ if TYPE_CHECKING:
 
 __all__ = ["handlers"]
 
-PING_SECONDS = 30.0
-
-Step = list[Event] | None
-"""The events of one token, or None for a while in which no token came."""
-
 
 class Usage(msgspec.Struct):
     """How many tokens went in and out; the cached ones are part of the prompt."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: dict[str, int]
+    prompt_tokens: Annotated[int, Meta(description="Tokens of the whole prompt.")]
+    completion_tokens: Annotated[int, Meta(description="Tokens drawn, the one that ended the answer included.")]
+    total_tokens: Annotated[int, Meta(description="Their sum.")]
+    prompt_tokens_details: Annotated[
+        dict[str, int], Meta(description="cached_tokens: those of the prompt that were held already.")
+    ]
 
 
 class Timings(msgspec.Struct):
     """Where the time went, in llama.cpp's words: what was cached, what was read, what was drawn."""
 
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
+    cache_n: Annotated[int, Meta(description="Prompt tokens that were held already.")]
+    prompt_n: Annotated[int, Meta(description="Prompt tokens read.")]
+    prompt_ms: Annotated[float, Meta(description="Milliseconds of reading them.")]
+    prompt_per_token_ms: Annotated[float, Meta(description="Milliseconds for each.")]
+    prompt_per_second: Annotated[float, Meta(description="How many a second.")]
+    predicted_n: Annotated[int, Meta(description="Tokens drawn.")]
+    predicted_ms: Annotated[float, Meta(description="Milliseconds of drawing them.")]
+    predicted_per_token_ms: Annotated[float, Meta(description="Milliseconds for each.")]
+    predicted_per_second: Annotated[float, Meta(description="How many a second.")]
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
     """What a message says; parts that it doesn't have are left out."""
 
-    role: str
-    content: str
-    reasoning_content: str = ""
-    tool_calls: list[dict[str, Any]] = []
+    role: Annotated[str, Meta(description='Always "assistant".')]
+    content: Annotated[str, Meta(description="What it says; may be empty.")]
+    reasoning_content: Annotated[str, Meta(description="What the model thought before.")] = ""
+    tool_calls: Annotated[list[dict[str, Any]], Meta(description="Functions that the model wants called.")] = []
 
 
 class Choice(msgspec.Struct):
     """The one answer of a completion."""
 
-    message: Answer
-    finish_reason: str
-    index: int = 0
+    message: Annotated[Answer, Meta(description="The answer.")]
+    finish_reason: Annotated[str, Meta(description='"stop", "length" or "tool_calls".')]
+    index: Annotated[int, Meta(description="Always 0.")] = 0
 
 
 class Completion(msgspec.Struct):
     """The whole answer."""
 
-    id: str
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: Usage
-    timings: Timings
-    object: str = "chat.completion"
+    id: Annotated[str, Meta(description="A name that no other answer has.")]
+    created: Annotated[int, Meta(description="The Unix second of the answer.")]
+    model: Annotated[str, Meta(description="The name of the server's model.")]
+    choices: Annotated[list[Choice], Meta(description="The one answer.")]
+    usage: Annotated[Usage, Meta(description="Tokens in and out.")]
+    timings: Annotated[Timings, Meta(description="Where the time went.")]
+    object: Annotated[str, Meta(description='Always "chat.completion".')] = "chat.completion"
 
 
 class ChunkChoice(msgspec.Struct):
     """One piece of the answer."""
 
-    delta: dict[str, Any]
-    finish_reason: str | None = None
-    index: int = 0
+    delta: Annotated[dict[str, Any], Meta(description="The role, a piece of content or of reasoning, or the calls.")]
+    finish_reason: Annotated[str | None, Meta(description="At the end: why it is one.")] = None
+    index: Annotated[int, Meta(description="Always 0.")] = 0
 
 
 class Chunk(msgspec.Struct, omit_defaults=True):
     """One event of a stream."""
 
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    usage: Usage | None = None
-    timings: Timings | None = None
+    id: Annotated[str, Meta(description="The same in all chunks of an answer.")]
+    object: Annotated[str, Meta(description='Always "chat.completion.chunk".')]
+    created: Annotated[int, Meta(description="The Unix second of the answer.")]
+    model: Annotated[str, Meta(description="The name of the server's model.")]
+    choices: Annotated[list[ChunkChoice], Meta(description="One piece; none in the chunk that has the usage.")]
+    usage: Annotated[Usage | None, Meta(description="Tokens in and out, if asked for.")] = None
+    timings: Annotated[Timings | None, Meta(description="Where the time went, beside the usage.")] = None
 
 
 def handlers(server: Server) -> list[Any]:
@@ -113,24 +108,25 @@ def handlers(server: Server) -> list[Any]:
     chat = server.chat
     assert chat is not None
 
-    @post("/v1/chat/completions", status_code=200)
+    @post(
+        "/v1/chat/completions",
+        status_code=200,
+        **described(body=ChatRequest, answer=Completion, stream=(_Chunks.media_type, Chunk)),
+    )
     async def chat_completions(request: Request) -> Response[Any]:
+        """Answer a conversation, whole or as a stream of events."""
         body = await request.body()
         asked = await asyncio.to_thread(prepare, chat, body)
         answer = chat.answer(asked.generation, asked.tools)
         generation = answer.generation
         if asked.stream:
-            return await _streamed(server, request, asked, answer)
-        try:
-            whole = await unless_gone(request.receive, answer.whole())
-        finally:
-            generation.cancel()
-            entry(request.scope).generation(generation)
+            return await streamed(request, answer, _Chunks(server, asked, answer))
+        found = await whole(request, answer)
         completion = Completion(
             id=_identity(),
             created=int(time.time()),
             model=server.name,
-            choices=[Choice(_message(whole), whole.finish_reason)],
+            choices=[Choice(_message(found), found.finish_reason)],
             usage=_usage(generation),
             timings=_timings(generation),
         )
@@ -146,65 +142,43 @@ def _message(answer: WholeAnswer) -> Answer:
     return Answer("assistant", answer.content, answer.reasoning, calls)
 
 
-async def _streamed(server: Server, request: Request, asked: Asked, answer: SortedAnswer) -> EventStream:
-    """A stream whose headers leave once there is something to send: until then a failure is a plain refusal."""
-    generation = answer.generation
-    steps = with_pings(aiter(answer), PING_SECONDS)
-    log = entry(request.scope)
-    try:
-        first = await unless_gone(request.receive, _first(steps, generation))
-    except BaseException:
-        generation.cancel()
-        log.generation(generation)
-        raise
-    return EventStream(_events(server, asked, answer, first, steps, log))
+class _Chunks:
+    """The answer as OpenAI's chunks: the role, the pieces, the reason, and what it took if that was asked for."""
 
+    media_type = "text/event-stream"
 
-async def _first(steps: AsyncIterator[Step], generation: Generation) -> list[Step]:
-    """What to begin with: the first token, a ping once the slot is taken, or the end when the answer is empty."""
-    async for step in steps:
-        if step is not None or generation.slot is not None:
-            return [step]
-    return []
+    def __init__(self, server: Server, asked: Asked, answer: SortedAnswer):
+        self.asked = asked
+        self.answer = answer
+        created = int(time.time())
+        self.base = {
+            "id": _identity(),
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": server.name,
+        }
 
+    def begin(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": ""})
 
-async def _events(
-    server: Server,
-    asked: Asked,
-    answer: SortedAnswer,
-    first: list[Step],
-    steps: AsyncGenerator[Step, None],
-    log: Entry,
-) -> AsyncGenerator[bytes, None]:
-    generation = answer.generation
-    base = {"id": _identity(), "object": "chat.completion.chunk", "created": int(time.time()), "model": server.name}
+    def piece(self, event: Event) -> bytes:
+        return self._chunk(_delta(event))
 
-    def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
-        return event(Chunk(**base, choices=[ChunkChoice(delta, reason)]))
+    def ping(self) -> bytes:
+        return PING
 
-    def pieces(step: Step) -> bytes:
-        return PING if step is None else b"".join(chunk(_delta(each)) for each in step)
+    def end(self) -> bytes:
+        out = self._chunk({}, self.answer.finish_reason)
+        if self.asked.include_usage:
+            generation = self.answer.generation
+            out += event(Chunk(**self.base, choices=[], usage=_usage(generation), timings=_timings(generation)))
+        return out + DONE
 
-    try:
-        async with aclosing(steps):
-            yield chunk({"role": "assistant", "content": ""})
-            for step in first:
-                if out := pieces(step):
-                    yield out
-            async for step in steps:
-                if out := pieces(step):
-                    yield out
-        yield chunk({}, answer.finish_reason)
-        if asked.include_usage:
-            yield event(Chunk(**base, choices=[], usage=_usage(generation), timings=_timings(generation)))
-        yield DONE
-    except Exception as error:
-        refusal = errors.refusal_of(error)
-        log.refusal = refusal.message
-        yield event({"error": {"message": refusal.message, "type": refusal.type, "code": refusal.code}})
-    finally:
-        generation.cancel()
-        log.generation(generation)
+    def failure(self, refusal: Refusal) -> bytes:
+        return event({"error": {"message": refusal.message, "type": refusal.type, "code": refusal.code}})
+
+    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
+        return event(Chunk(**self.base, choices=[ChunkChoice(delta, reason)]))
 
 
 def _identity() -> str:

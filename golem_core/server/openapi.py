@@ -55,7 +55,7 @@ class OllamaError(msgspec.Struct):
     error: Annotated[str, Meta(description="What is wrong; names the field and the value.")]
 
 
-_ENVELOPES = {errors.openai_envelope: OpenAIError, errors.ollama_envelope: OllamaError}
+_ENVELOPES: dict[Any, Any] = {errors.openai_envelope: OpenAIError, errors.ollama_envelope: OllamaError}
 
 
 def described(

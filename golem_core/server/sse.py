@@ -1,4 +1,4 @@
-"""Server-sent events: an async generator of encoded events becomes a response.
+"""Server-sent events and other streams: an async generator of encoded pieces becomes a response.
 
 The generator is always closed, whether the answer ended, failed, or the client hung up, so that what it holds
 (a slot) is released in its `finally`.
@@ -15,7 +15,7 @@ from litestar import Response
 
 from golem_core.server.disconnect import ClientGone, unless_gone
 
-__all__ = ["DONE", "PING", "EventStream", "event", "with_pings"]
+__all__ = ["DONE", "PING", "ByteStream", "event", "with_pings"]
 
 T = TypeVar("T")
 
@@ -52,12 +52,12 @@ async def with_pings(items: AsyncIterator[T], interval: float) -> AsyncGenerator
             await asyncio.gather(waiting, return_exceptions=True)
 
 
-class EventStream(Response[Any]):
-    """A response whose body is the events that `events` yields."""
+class ByteStream(Response[Any]):
+    """A response whose body is the pieces that `pieces` yields, each sent at once."""
 
-    def __init__(self, events: AsyncGenerator[bytes, None]):
-        super().__init__(None, media_type="text/event-stream")
-        self.events = events
+    def __init__(self, pieces: AsyncGenerator[bytes, None], media_type: str):
+        super().__init__(None, media_type=media_type)
+        self.pieces = pieces
 
     def to_asgi_response(self, *arguments: Any, **settings: Any) -> Any:
         """The ASGI application that sends the stream."""
@@ -65,7 +65,7 @@ class EventStream(Response[Any]):
 
     async def _respond(self, scope: Any, receive: Any, send: Any) -> None:
         headers = [
-            (b"content-type", b"text/event-stream"),
+            (b"content-type", str(self.media_type).encode()),
             (b"cache-control", b"no-cache"),
             (b"connection", b"keep-alive"),
             (b"x-accel-buffering", b"no"),
@@ -76,9 +76,9 @@ class EventStream(Response[Any]):
         except ClientGone:
             pass  # nobody is left to tell
         finally:
-            await self.events.aclose()
+            await self.pieces.aclose()
 
     async def _send(self, send: Any) -> None:
-        async for each in self.events:
+        async for each in self.pieces:
             await send({"type": "http.response.body", "body": each, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -257,7 +257,7 @@ def test_a_failure_before_anything_was_sent_is_a_500_that_clients_do_not_retry(l
 
 
 def test_a_long_silence_is_filled_with_comments_once_the_slot_is_taken(live, monkeypatch) -> None:
-    monkeypatch.setattr("golem_core.server.openai_chat.PING_SECONDS", 0.05)
+    monkeypatch.setattr("golem_core.server.streaming.PING_SECONDS", 0.05)
     live.engine.prompt_delay = 0.3
     response = live.chat(stream=True)
     assert response.text.count(": ping\n\n") >= 2
