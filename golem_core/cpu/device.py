@@ -15,6 +15,7 @@ from golem_core.cpu import team as teams
 from golem_core.cpu.kernels import attention, elementwise, experts, products, program, quantize  # noqa: F401  (register)
 from golem_core.cpu.lowering import (
     Constant,
+    Counter,
     CpuLowering,
     Matrix,
     RingFact,
@@ -186,6 +187,11 @@ class CpuPass:
                     self.outputs[a.buffer.output] = zeroed(a.buffer.size)
         self.scratch_stride = self.scratch_size(plan)
         self.scratch = zeroed(device.threads * self.scratch_stride)
+        counters = sum(isinstance(a, Counter) for step in plan.steps for a in step.args)
+        self.counters = zeroed(64 * max(1, counters)).view(np.int64)
+        """One line of cache for each step whose threads claim their work, zeroed before a pass."""
+        first = self.counters.ctypes.data
+        self.free_counters = iter(range(first, first + self.counters.nbytes, 64))
         self.assembly = Assembly(device, self.resolvers())
         self.program = self.assembly.program(plan.steps)
         self.kept_weights = (dict(device.matrices), dict(device.vectors))
@@ -225,6 +231,7 @@ class CpuPass:
             Scratch: lambda a: [self.scratch.ctypes.data, self.scratch_stride],
             Score: lambda a: self.span(a.window),
             RingFact: ring_fact,
+            Counter: lambda a: next(self.free_counters),
         }
 
     def base(self, place: Operand) -> np.ndarray:
@@ -261,6 +268,7 @@ class CpuPass:
         for table, room, rows in self.embed_rows:
             tokens = self.facts[rows, "token"][: self.counts[rows][0]]
             room[: len(tokens)] = dequantize_rows(table, tokens)
+        self.counters.fill(0)
         self.device.team.run(self.program)
         return {
             name: room[: self.counts[rows][0]].reshape(-1, *shape) for name, (room, rows, shape) in self.results.items()

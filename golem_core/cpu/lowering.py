@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu.formats import FORMATS
-from golem_core.cpu.kernels import quantize
+from golem_core.cpu.kernels import products, quantize
 from golem_core.cpu.kernels.attention import GROUPS, name_of
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
@@ -67,6 +67,11 @@ class RingFact:
 
     ring: Any
     name: str
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A word of the step's own that is zero before every pass: by it threads claim pieces of work."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,17 @@ class CpuLowering:
         w = node["weight"]
         x, y = p.read(node["x"], self.form(node, "x")), p.write(node.results[0])
         p.step(
-            f"linear_{w.type}", Matrix(w), x, x.stride, y, y.stride, w.rows, w.width, Count(y.rows), Scratch(1 << 18)
+            f"linear_{w.type}",
+            Matrix(w),
+            x,
+            x.stride,
+            y,
+            y.stride,
+            w.rows,
+            w.width,
+            Count(y.rows),
+            Scratch(products.SCRATCH),
+            Counter(),
         )
         if node["bias"] is not None:
             out = replace(y, writes=False)
@@ -151,7 +166,7 @@ class CpuLowering:
         part_stride = (width * 4 if form == F32 else quantize.stride(width)) if parts else 0
         p.step(
             f"expert_linear_{w.type}", Matrix(w), x, x.stride, part_stride, ids, ids.stride, y, y.stride,
-            rows, width, node["ids"].size, Count(y.rows),
+            rows, width, node["ids"].size, Count(y.rows), Counter(),
         )  # fmt: skip
 
     def route(self, p: Planner, node: Node) -> None:
@@ -281,7 +296,7 @@ class CpuLowering:
             f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
             Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
             RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window, dim),
-            float(node["scale"]),
+            Counter(), float(node["scale"]),
         )  # fmt: skip
 
     # ------------------------------------------------------------ fusions

@@ -14,6 +14,7 @@ from golem_core.cpu.jit import (
     Var,
     arguments,
     broadcast,
+    claim,
     const,
     fma,
     hmax,
@@ -240,8 +241,8 @@ def attend(kind: str, most: int) -> None:
     @kernel(f"attend_{kind}_{most}")
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
         q, q_stride, keys, values, out, out_stride, position, slot, heads, kv_heads, dim, length = arguments(a, 12)
-        slot_bytes, window, count, scratch, scratch_stride, span = arguments(a + 96, 6)
-        scale = number(a, 18)
+        slot_bytes, window, count, scratch, scratch_stride, span, counter = arguments(a + 96, 7)
+        scale = number(a, 19)
         room = scratch + thread * scratch_stride
         n, group = load("i64", count), heads // kv_heads
         chosen = Var(value(1))
@@ -251,8 +252,8 @@ def attend(kind: str, most: int) -> None:
         for m in (m for m in GROUPS if most % m == 0):
             with when(chosen.equals(m)):
                 units = heads // m
-                for i in share(units * n, thread, threads):
-                    c, h = i // units, i % units * m
+                for i in claim(counter, units * n, threads):
+                    c, h = n - 1 - i // units, i % units * m  # the last columns see most and come first
                     base = load("i64", slot + c * 8) * slot_bytes + (h // group) * length * dim * KV_BYTES[kind]
                     attend_heads(
                         kind, m, q + c * q_stride + h * dim * 4, out + c * out_stride + h * dim * 4,

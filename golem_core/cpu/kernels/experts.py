@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golem_core.cpu.formats import FORMATS, Format
-from golem_core.cpu.jit import Traced, Var, arguments, const, fma, load, loop, select, share, store, value, when
+from golem_core.cpu.jit import Traced, Var, arguments, claim, const, fma, load, loop, select, share, store, value, when
 from golem_core.cpu.kernels.elementwise import each_shared, exp
 from golem_core.cpu.kernels.products import rows8
 from golem_core.cpu.library import kernel
@@ -71,10 +71,10 @@ def register(F: type[Format]) -> None:
 
     @kernel(f"expert_linear_{F.name}")
     def expert_linear(a: Traced, thread: Traced, threads: Traced) -> None:
-        w, x, x_stride, part_stride, ids, ids_stride, y, y_stride, rows, K, chosen, count = arguments(a, 12)
+        w, x, x_stride, part_stride, ids, ids_stride, y, y_stride, rows, K, chosen, count, counter = arguments(a, 13)
         groups = rows >> 3
         row8 = (K // F.block) * F.bytes8
-        for i in share(groups * chosen * load("i64", count), thread, threads):
+        for i in claim(counter, groups * chosen * load("i64", count), threads):
             unit, r = i // groups, i % groups
             c, k = unit // chosen, unit % chosen
             expert = load("f32", ids + c * ids_stride + k * 4).to("i64")

@@ -12,6 +12,7 @@ from golem_core.cpu.jit import (
     Var,
     arguments,
     broadcast,
+    claim,
     const,
     fma,
     imin,
@@ -356,12 +357,12 @@ def tile_of(F: type[Format]) -> tuple[type[Tile], int, int]:
     return TileFloat, FLOAT_TILE, 64 * FLOAT_TILE
 
 
-def wide(F, w, x, x_stride, y, y_stride, rows, K, first, last, scratch, thread, threads) -> None:
-    """Columns first...last, 16 rows at a time."""
+def wide(F, w, x, x_stride, y, y_stride, rows, K, count, scratch, counter, threads) -> None:
+    """All columns, 16 rows at a time."""
     kind, stretch, data_bytes = tile_of(F)
     tile = kind(F, scratch, scratch + data_bytes)
     row8 = (K // F.block) * F.bytes8
-    for r in share((rows + 15) >> 4, thread, threads):
+    for r in claim(counter, (rows + 15) >> 4, threads):
         for k in loop(0, K, stretch):
             blocks = imin(K - k, stretch) // F.block
             for half in range(2):
@@ -376,9 +377,9 @@ def wide(F, w, x, x_stride, y, y_stride, rows, K, first, last, scratch, thread, 
                         for h in range(2):
                             store(at + y_stride * i + 32 * h, totals[i][h].get())
 
-            whole = first + ((last - first) & -4)
-            columns(first, whole, 4)
-            columns(whole, last, 1)
+            whole = count & -4
+            columns(value(0), whole, 4)
+            columns(whole, count, 1)
 
 
 def register(F: type[Format]) -> None:
@@ -386,7 +387,7 @@ def register(F: type[Format]) -> None:
 
     @kernel(f"linear_{F.name}")
     def linear(a: Traced, thread: Traced, threads: Traced) -> None:
-        w, x, x_stride, y, y_stride, rows, K, count, scratch, scratch_stride = arguments(a, 10)
+        w, x, x_stride, y, y_stride, rows, K, count, scratch, scratch_stride, counter = arguments(a, 11)
         n = load("i64", count)
         row8 = (K // F.block) * F.bytes8
         # without byte products in hardware, every width but one is bound by arithmetic
@@ -398,7 +399,7 @@ def register(F: type[Format]) -> None:
                 store(y + (first + c) * y_stride + r * 32, total.get())
 
         with when(n <= narrow):
-            for r in share((rows + 7) >> 3, thread, threads):
+            for r in claim(counter, (rows + 7) >> 3, threads):
                 whole = n & -together
                 for c in loop(0, whole, together):
                     columns(r, c, together)
@@ -407,7 +408,7 @@ def register(F: type[Format]) -> None:
                         columns(r, whole, rest)
         with when(n > narrow):
             room = scratch + thread * scratch_stride
-            wide(F, w, x, x_stride, y, y_stride, rows, K, value(0), n, room, thread, threads)
+            wide(F, w, x, x_stride, y, y_stride, rows, K, n, room, counter, threads)
 
     @kernel(f"repack_{F.name}")
     def repack(a: Traced, thread: Traced, threads: Traced) -> None:
