@@ -66,7 +66,7 @@ def conversation(messages: list[Message]) -> list[dict[str, Any]]:
 def _answered(message: Message, calls: dict[str, str], open_calls: list[str], where: str) -> str:
     """The id of the call that a result answers: the one it names, or the first that has no result yet."""
     identity = message.tool_call_id
-    if identity is None:
+    if not identity:
         if not open_calls:
             raise _bad(f"{where}: a tool result without tool_call_id, and no call before it is waiting for one")
         identity = open_calls[0]

@@ -43,6 +43,8 @@ class AnswerSorter:
 
     `thinking`: the prompt ends inside a thought.  `tools`: the argument schemas of the declared functions by name;
     None where no call can be made, and marks of calls are ordinary text.  `hidden`: further texts that never leave.
+    `one_thought`: the answer is one thought at most and then content in which no mark has a meaning, as where it
+    follows a grammar.
     """
 
     def __init__(
@@ -52,12 +54,13 @@ class AnswerSorter:
         thinking: bool = False,
         tools: Mapping[str, Mapping[str, Any]] | None = None,
         hidden: Iterable[str] = (),
+        one_thought: bool = False,
     ):
         self._markers = markers
         self._tools = tools if markers.call else None
-        self._marks = dict.fromkeys(hidden, "drop") | self._kinds()
-        longest_first = sorted(self._marks, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if self._marks else None
+        self._hidden = dict.fromkeys(hidden, "drop")
+        self._one_thought = one_thought
+        self._look_for(self._hidden | self._kinds())
         self._state: Literal["content", "reasoning", "call"] = "reasoning" if thinking else "content"
         self._buffer = ""  # what is not yet decided
         self._held = ""  # line ends or blanks that leave if more of the same kind follows
@@ -92,6 +95,11 @@ class AnswerSorter:
             raise
         return [*events, Calls(tuple(calls))]
 
+    def _look_for(self, marks: dict[str, str]) -> None:
+        self._marks = marks
+        longest_first = sorted(marks, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else None
+
     def _kinds(self) -> dict[str, str]:
         """Every mark in force, and what it does; a mark without a meaning where it stands is dropped."""
         kinds: dict[str, str] = {}
@@ -111,11 +119,17 @@ class AnswerSorter:
                 self._after_mark = False
             undecided = len(self._buffer) if final else self._undecided()
             found = self._pattern.search(self._buffer) if self._pattern else None
-            if found is None or found.start() >= undecided:
-                out += self._emit(self._buffer[:undecided])
+            if found is not None and found.start() >= undecided:
+                found = None
+            before = self._buffer[: found.start() if found else undecided]
+            if self._one_thought and self._state == "content" and before.strip():
+                self._one_thought = False
+                self._look_for(self._hidden)
+                continue
+            out += self._emit(before)
+            if found is None:
                 self._buffer = self._buffer[undecided:]
                 break
-            out += self._emit(self._buffer[: found.start()])
             self._buffer = self._buffer[found.end() :]
             out += self._turn(self._marks[found.group()])
         return out
@@ -138,6 +152,8 @@ class AnswerSorter:
         if self._state == "reasoning" and mark == "thought":
             self._held = ""
             self._state = "content"
+            if self._one_thought:
+                self._look_for(self._hidden)
         elif self._state == "content" and mark == "think":
             out = self._emit("", end=True)
             self._state = "reasoning"

@@ -10,6 +10,8 @@ import pytest
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 USER = {"role": "user", "content": "hello"}
+CALLING = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f"}}]}
+RESULT = {"role": "tool", "content": "4", "tool_call_id": "a"}
 
 
 def parts(*found: Any) -> dict[str, Any]:
@@ -70,6 +72,10 @@ REFUSED = [
     (parts({"type": "input_audio", "input_audio": {"data": "AAAA"}}), ["hear", "-mmproj"]),
     ({"messages": [USER, {"role": "tool", "content": "4", "tool_call_id": "q"}]}, ["messages[1]", "tool_call_id", "q"]),
     ({"messages": [USER, {"role": "tool", "content": "4"}]}, ["messages[1]", "tool_call_id"]),
+    ({"messages": [USER, CALLING, USER, RESULT]}, ["messages[3].tool_call_id", '"a"']),
+    ({"messages": [USER, CALLING, RESULT, {"role": "tool", "content": "4"}]}, ["messages[3]", "tool_call_id"]),
+    ({"messages": [USER, CALLING, RESULT | {"tool_call_id": "b"}]}, ["messages[2].tool_call_id", '"b"']),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]}, ["tools[0].function.parameters"]),
     (
         {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]},
         ["messages[0].tool_calls[0]", "arguments", "object"],

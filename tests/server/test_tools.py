@@ -221,6 +221,17 @@ def test_a_whole_loop_of_call_result_and_answer(stage) -> None:
     assert f"[tool::18:00{now.id}][tool::at six{tide.id}]" in fed
 
 
+@pytest.mark.parametrize("spelling", [{}, {"tool_call_id": None}, {"tool_call_id": ""}])
+def test_results_without_an_id_answer_the_calls_in_order(stage, spelling) -> None:
+    calls = [{"type": "function", "function": {"name": name, "arguments": None}} for name in ("tide", "now")]
+    results = [{"role": "tool", "content": content, **spelling} for content in ("at six", "18:00")]
+    messages = [*ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results]
+    stage.both("At six.", messages=messages, tools=TOOLS)
+    fed = stage.tokenizer.decode([stage.script.fed[at] for at in sorted(stage.script.fed)], special=True)
+    found = re.search(r"<(\S+) tide ><(\S+) now >\]\[tool::at six(\S+)\]\[tool::18:00(\S+)\]", fed)
+    assert found and found[1] == found[3] != found[2] == found[4]
+
+
 def test_calls_are_text_while_no_tools_are_declared(stage) -> None:
     control = stage.tokenizer.control  # then the marks have no text
     shown = re.sub("</?tool_call>", "", TIDE) if control else TIDE

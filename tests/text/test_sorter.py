@@ -122,6 +122,20 @@ def test_hidden_texts_never_leave() -> None:
     assert sort(list(text), PIPED, hidden=("<|channel>", "<channel|>")) == ("hm", "final", ())
 
 
+@pytest.mark.parametrize(
+    ("text", "thinking", "expected"),
+    [
+        ('<think>hm</think>\n{"a": "<think>"}', False, ("hm", '{"a": "<think>"}', ())),
+        ('hm</think>{"a": "</think><think>"}', True, ("hm", '{"a": "</think><think>"}', ())),
+        ('{"a": "</think><think>b</think>"}', False, ("", '{"a": "</think><think>b</think>"}', ())),
+        ("\n<think>hm</think>1", False, ("hm", "\n1", ())),
+    ],
+)
+def test_marks_are_content_after_the_one_thought(text: str, thinking: bool, expected: Sorted) -> None:
+    assert sort([text], thinking=thinking, one_thought=True) == expected
+    assert sort(list(text), thinking=thinking, one_thought=True) == expected
+
+
 # ---------------------------------------------------------------- any split, one result
 
 FRAGMENTS = [
@@ -179,10 +193,11 @@ def expected(text: str, thinking: bool, tools: bool) -> tuple[str, str, str | No
 
 
 @settings(deadline=None)
-@given(split_texts(), st.booleans(), st.booleans())
-def test_the_split_does_not_matter(case: tuple[str, list[str]], thinking: bool, tools: bool) -> None:
+@given(split_texts(), st.booleans(), st.booleans(), st.booleans())
+def test_the_split_does_not_matter(case: tuple[str, list[str]], thinking: bool, tools: bool, one_thought: bool) -> None:
     text, pieces = case
     facts: dict[str, Any] = {"thinking": thinking, "tools": {} if tools else None, "cut": True}
+    facts["one_thought"] = one_thought
     assert sort(pieces, **facts) == sort([text], **facts)
 
 
