@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu import team as teams
-from golem_core.cpu.kernels import attention, elementwise, experts, products, program, quantize  # noqa: F401  (register)
+from golem_core.cpu.kernels import (  # noqa: F401  (register)
+    attention,
+    elementwise,
+    experts,
+    products,
+    program,
+    quantize,
+    recurrence,
+)
 from golem_core.cpu.lowering import (
     Constant,
     Counter,

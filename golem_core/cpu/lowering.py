@@ -10,6 +10,7 @@ import numpy as np
 from golem_core.cpu.formats import FORMATS
 from golem_core.cpu.kernels import products, quantize
 from golem_core.cpu.kernels.attention import GROUPS, name_of
+from golem_core.cpu.kernels.recurrence import LANES
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
 from golem_core.graph.ops import rope_frequencies
@@ -27,10 +28,12 @@ from golem_core.graph.planner import (
     replace,
     source,
 )
-from golem_core.graph.value import Node, Value
+from golem_core.graph.value import RUNS, Node, Value
 
 EVERYTHING = 1 << 40
 """The window of attention that sees every position."""
+RUN_FACTS = (*(Fact(RUNS, name) for name in ("slot", "first", "length")), Count(RUNS))
+"""Where kernels find the conversations of a pass."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,9 @@ class CpuLowering:
     # ------------------------------------------------------------ forms
 
     def table(self) -> Lowering:
-        entrywise = ("add", "gelu", "mul", "scale", "silu", "slice", "softcap")
+        entrywise = ("add", "gelu", "mul", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
         products = ("embed", "linear", "expert_linear", "route", "lookup", "combine")
-        others = ("attend", "rms_norm", "rope", "store", *products)
+        others = ("attend", "causal_conv1d", "delta_net", "l2_norm", "rms_norm", "rope", "store", *products)
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 
@@ -193,7 +196,7 @@ class CpuLowering:
         x, y = p.read(node["x"]), p.write(node.results[0])
         p.step(node.op.name, x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
 
-    gelu = silu = unary
+    gelu = sigmoid = silu = softplus = unary
 
     def scale(self, p: Planner, node: Node) -> None:
         self.unary(p, node, float(node["by"]))
@@ -231,6 +234,11 @@ class CpuLowering:
             "rms_norm_weighted" if w else "rms_norm", x, x.stride, Vector(w) if w else 0, y, y.stride,
             lead, shape[-1], Count(y.rows), float(node["eps"]),
         )  # fmt: skip
+
+    def l2_norm(self, p: Planner, node: Node) -> None:
+        x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
+        lead = node["x"].size // shape[-1]
+        p.step("l2_norm", x, x.stride, y, y.stride, lead, shape[-1], Count(y.rows), float(node["eps"]))
 
     def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
         """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""
@@ -299,6 +307,31 @@ class CpuLowering:
             Counter(), float(node["scale"]),
         )  # fmt: skip
 
+    # ------------------------------------------------------------ recurrences
+
+    def causal_conv1d(self, p: Planner, node: Node) -> None:
+        weight, bias = node["weight"], node["bias"]
+        features, taps = weight.shape
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        p.step(
+            "causal_conv1d_biased" if bias else "causal_conv1d", x, x.stride,
+            Constant(np.ascontiguousarray(weight.dequantize().T)), Vector(bias) if bias else 0, y, y.stride,
+            State(node["window"], writes=True), features, taps, *RUN_FACTS,
+        )  # fmt: skip
+
+    def delta_net(self, p: Planner, node: Node) -> None:
+        (key_heads, dk), (heads, dv) = node["q"].shape, node["v"].shape
+        lanes = next((n for n in LANES if dv % n == 0), None)
+        if lanes is None:
+            raise Unsupported(f"delta_net: values of {dv} components; the CPU takes multiples of {min(LANES)}")
+        inputs = [p.read(node[name]) for name in ("q", "k", "v", "decay", "beta")]
+        y = p.write(node.results[0])
+        places = [word for each in (*inputs, y) for word in (each, each.stride)]
+        p.step(
+            f"delta_net_{lanes}", *places, State(node["state"], writes=True), key_heads, heads, dk, dv, *RUN_FACTS,
+            float(node["scale"]),
+        )  # fmt: skip
+
     # ------------------------------------------------------------ fusions
 
     def fusions(self) -> tuple[Fusion, ...]:
@@ -320,7 +353,10 @@ class CpuLowering:
             residual(without_post),
             residual(None),
             Fusion(
-                Pattern(("mul",), "mul", {"a": Pattern(("gelu", "silu"), "act")}), outputs, self.emit_gated, values_only
+                Pattern(("mul",), "mul", {"a": Pattern(("gelu", "sigmoid", "silu"), "act")}),
+                outputs,
+                self.emit_gated,
+                values_only,
             ),
             store_of(turned_norm),
             store_of(Pattern(("rope",), "rope")),

@@ -45,10 +45,13 @@ class Graph:
 
     add = ops.add
     attend = ops.attend
+    causal_conv1d = ops.causal_conv1d
     combine = ops.combine
+    delta_net = ops.delta_net
     embed = ops.embed
     expert_linear = ops.expert_linear
     gelu = ops.gelu
+    l2_norm = ops.l2_norm
     linear = ops.linear
     lookup = ops.lookup
     mul = ops.mul
@@ -56,9 +59,11 @@ class Graph:
     rope = ops.rope
     route = ops.route
     scale = ops.scale
+    sigmoid = ops.sigmoid
     silu = ops.silu
     slice = ops.slice
     softcap = ops.softcap
+    softplus = ops.softplus
     store = ops.store
     take = ops.take
     view = ops.view

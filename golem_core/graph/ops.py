@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from golem_core.files.weights import Weight
-from golem_core.graph.value import SCORED, GraphError, KVRing, Value, op, result
+from golem_core.graph.recurrence import causal_conv1d as causal_conv1d
+from golem_core.graph.recurrence import delta_net as delta_net
+from golem_core.graph.value import SCORED, KVRing, Value, check, op, result
 
 if TYPE_CHECKING:
     from golem_core.graph.graph import Graph
@@ -20,11 +22,6 @@ if TYPE_CHECKING:
 
 f32 = np.float32
 span = slice  # the op of that name, below, hides the built-in
-
-
-def check(condition: bool, message: str) -> None:
-    if not condition:
-        raise GraphError(message)
 
 
 # ---------------------------------------------------------------- tables and products
@@ -71,6 +68,17 @@ def rms_norm(g: Graph, x: Value, weight: Weight | None = None, *, eps: float) ->
 def _(run: Run, x, weight, eps):
     y = x / np.sqrt(np.mean(x * x, -1, keepdims=True, dtype=np.float64) + eps).astype(f32)
     return y if weight is None else y * weight
+
+
+@op()
+def l2_norm(g: Graph, x: Value, *, eps: float) -> Value:
+    """x / sqrt(sum(x^2) + eps) over the last axis."""
+    return result(x.shape)
+
+
+@l2_norm.define
+def _(run: Run, x, eps):
+    return x / np.sqrt(np.sum(x * x, -1, keepdims=True, dtype=np.float64) + eps).astype(f32)
 
 
 @op(facts=("position",))
@@ -195,6 +203,28 @@ def silu(g: Graph, x: Value) -> Value:
 @silu.define
 def _(run: Run, x):
     return x / (1 + np.exp(-np.clip(x, -80, None)))
+
+
+@op()
+def sigmoid(g: Graph, x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    return result(x.shape)
+
+
+@sigmoid.define
+def _(run: Run, x):
+    return 1 / (1 + np.exp(-np.clip(x, -80, None)))
+
+
+@op()
+def softplus(g: Graph, x: Value) -> Value:
+    """log(1 + exp(x))."""
+    return result(x.shape)
+
+
+@softplus.define
+def _(run: Run, x):
+    return np.logaddexp(f32(0), x)
 
 
 @op()

@@ -148,6 +148,11 @@ def offset(value: Value) -> int:
     return at
 
 
+def is_recurrent(node: Node) -> bool:
+    """A node that goes through every column, whichever of its rows anyone reads."""
+    return any(isinstance(v.state, Recurrent) for v in node.results)
+
+
 class Planner:
     """Plans one graph for passes of at most `capacity[rows]` rows of each row set."""
 
@@ -185,7 +190,7 @@ class Planner:
         def want(value: Value, rows: str) -> None:
             value = source(value)
             if value.state is None and self.rows.get(value) != ALL:
-                self.rows[value] = rows
+                self.rows[value] = ALL if is_recurrent(value.node) else rows
 
         for value in self.graph.outputs.values():
             want(value, value.rows)

@@ -35,6 +35,12 @@ class GraphError(GolemError):
     """A graph that cannot mean anything: shapes, rows or arguments of an op disagree."""
 
 
+def check(condition: bool, message: str) -> None:
+    """What a shape rule demands of its arguments."""
+    if not condition:
+        raise GraphError(message)
+
+
 @dataclass(frozen=True, eq=False)
 class KVRing:
     """Keys and values of past columns, one share per slot: (heads, dim) each per position.

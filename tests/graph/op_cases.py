@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golem_core import Columns, Graph, KVRing, Value
+from golem_core import Columns, Graph, KVRing, Recurrent, Value
 from golem_core.files import DECODERS
 
 from .weights import random_weight
@@ -104,6 +104,7 @@ for _n in (64, 20, 3):
         g.output("plain", g.rms_norm(x(g, rng, n), eps=1e-6))
         g.output("weighted", g.rms_norm(x(g, rng, 4, n), random_weight(rng, "w", "F32", n), eps=1e-2))
         g.output("bare", g.rms_norm(x(g, rng, 4, n), eps=1e-5))
+        g.output("length", g.l2_norm(x(g, rng, 4, n), eps=1e-1))
 
 
 for _pairs in ("halves", "neighbours"):
@@ -149,6 +150,32 @@ def _(g, rng):
         g.output(pairs + "-windowed", g.attend(turned, cache, scale=0.2, window=5))
 
 
+# Runs longer and shorter than a window, of slots that come and go, some rows of which are asked for.
+RUNS = [*SEVERAL, columns([(1, 9, 2), (2, 34, 1), (0, 62, 5)], scored=[1, 2, 7], seed=6)]
+for _features, _taps in ((64, 4), (19, 2), (8, 7)):
+
+    @case(f"causal_conv1d-{_features}x{_taps}", passes=RUNS)
+    def _(g, rng, features=_features, taps=_taps):
+        for name, bias in (("plain", None), ("biased", random_weight(rng, "b", "F32", features))):
+            weight = random_weight(rng, "w", "F32", features, taps)
+            y, _ = g.causal_conv1d(x(g, rng, features), weight, Recurrent((taps - 1, features)), bias)
+            g.output(name, y)
+            g.output(f"{name}-scored", g.take(g.silu(y)))
+
+
+for _key_heads, _heads, _dk, _dv in ((1, 1, 16, 8), (2, 6, 8, 8), (2, 2, 20, 16), (3, 3, 16, 96), (4, 8, 64, 64)):
+
+    @case(f"delta_net-{_key_heads}to{_heads}x{_dk}x{_dv}", passes=RUNS, tolerance=1e-5)
+    def _(g, rng, key_heads=_key_heads, heads=_heads, dk=_dk, dv=_dv):
+        q, k = (g.l2_norm(x(g, rng, key_heads, dk), eps=1e-6) for _ in range(2))
+        decay = g.scale(g.softplus(x(g, rng, heads)), by=-0.3)
+        beta = g.sigmoid(x(g, rng, heads))
+        v = g.view(g.slice(x(g, rng, heads * dv + 16), 16, heads * dv + 16), (heads, dv))
+        y, _ = g.delta_net(q, k, v, decay, beta, Recurrent((heads, dk, dv)), scale=dk**-0.5)
+        g.output("y", y)
+        g.output("scored", g.take(g.rms_norm(y, random_weight(rng, "w", "F32", dv), eps=1e-6)))
+
+
 for _n in (64, 19):
 
     @case(f"elementwise-{_n}", tolerance=4e-6)
@@ -157,6 +184,7 @@ for _n in (64, 19):
         w, one = random_weight(rng, "w", "F32", n), random_weight(rng, "one", "F32", 1)
         for name, y in {
             "gelu": g.gelu(a), "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
+            "sigmoid": g.sigmoid(a), "softplus": g.softplus(a), "gated-sigmoid": b * g.sigmoid(a),
             "add": a + b, "mul": a * b, "twice": a + a, "add-vector": a + w, "mul-vector": a * w, "mul-one": a * one,
             "rows-vector": g.mul(x(g, rng, 3, n), w), "gated": g.gelu(a) * b, "gated-silu": b * g.silu(a),
         }.items():  # fmt: skip
@@ -166,7 +194,7 @@ for _n in (64, 19):
 @case("extremes")
 def _(g, rng):
     a = x(g, rng, 32, scale=1000.0)
-    for name in ("gelu", "silu"):
+    for name in ("gelu", "sigmoid", "silu", "softplus"):
         g.output(name, getattr(g, name)(a))
     g.output("softcap", g.softcap(a, cap=30.0))
 

@@ -79,7 +79,21 @@ def gelu(x: Traced) -> Traced:
     return x * sigmoid_of_negative(x * fma(x * x, const(x.type, a * 0.044715), const(x.type, a)))
 
 
-ACTIVATIONS = {"gelu": gelu, "silu": silu}
+def sigmoid(x: Traced) -> Traced:
+    return sigmoid_of_negative(x * -1.0)
+
+
+def softplus(x: Traced) -> Traced:
+    """log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|; log(1 + u) = 2 atanh(s), s = u / (2 + u), as a series."""
+    u = exp(jit.vabs(x) * -1.0)
+    s = u / (u + 2.0)
+    z, p = s * s, const(x.type, 1 / 17)
+    for k in range(15, 0, -2):
+        p = fma(p, z, const(x.type, 1 / k))
+    return vmax(x, const(x.type, 0.0)) + s * p * 2.0
+
+
+ACTIVATIONS = {"gelu": gelu, "sigmoid": sigmoid, "silu": silu}
 
 
 def inverse_rms(x: Traced, n: Traced, eps: Traced) -> Traced:
@@ -111,6 +125,8 @@ def unary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
 
 unary("gelu", lambda x, by: gelu(x))
 unary("silu", lambda x, by: silu(x))
+unary("sigmoid", lambda x, by: sigmoid(x))
+unary("softplus", lambda x, by: softplus(x))
 unary("scale", lambda x, by: x * by)
 
 
@@ -195,6 +211,18 @@ def norm(name: str, weighted: bool) -> None:
 
 norm("rms_norm", False)
 norm("rms_norm_weighted", True)
+
+
+@kernel("l2_norm")
+def l2_norm(a: Traced, thread: Traced, threads: Traced) -> None:
+    x, x_stride, y, y_stride, lead, n, count = arguments(a, 7)
+    eps = number(a, 7)
+    size = n.to("f32")
+    for i in share(lead * load("i64", count), thread, threads):
+        c, k = i // lead, i % lead
+        source, target = x + c * x_stride + k * n * 4, y + c * y_stride + k * n * 4
+        r = inverse_rms(source, n, eps / size) / jit.sqrt(size)
+        each(n, lambda at, t: store(target + at, load(t, source + at) * r))
 
 
 def residual_norm(mode: int, form: str) -> None:
