@@ -41,14 +41,16 @@ def golem_samplers() -> Iterable[SamplerStage]:
 
 @hookimpl
 def golem_endpoints(server: Server) -> Iterable[Any]:
-    from golem_core.server import health, models, openapi, refused
+    from golem_core.server import health, models, ollama_models, openapi, refused
 
     handlers = [*health.handlers(server), *models.handlers(server), *refused.handlers(), *openapi.handlers(server)]
+    handlers += ollama_models.handlers(server)
     if server.chat is not None:
-        from golem_core.server import monitoring, openai_chat, tokens
+        from golem_core.server import monitoring, ollama, openai_chat, tokens
 
         handlers += [
             *openai_chat.handlers(server),
+            *ollama.handlers(server),
             *monitoring.handlers(server),
             *tokens.handlers(server),
         ]
