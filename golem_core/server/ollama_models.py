@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from math import prod
@@ -32,6 +31,17 @@ __all__ = ["handlers"]
 _NEVER = "9999-12-31T23:59:59Z"
 _LONGEST_LIST = 16
 _VOCABULARY = {f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type", "merges")}  # slow to read
+
+_STORED = {  # general.file_type, as the GGUF format numbers mixtures of types
+    number: name
+    for start, names in (
+        (0, "F32 F16 Q4_0 Q4_1"),
+        (7, "Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS"),
+        (23, "IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M BF16"),
+        (36, "TQ1_0 TQ2_0 MXFP4_MOE NVFP4 Q1_0"),
+    )
+    for number, name in enumerate(names.split(), start)
+}
 
 
 class Version(msgspec.Struct):
@@ -184,11 +194,8 @@ def _in_short(count: int) -> str:
 def _stored(file: ModelFile) -> str:
     """How the file says that its weights are stored, or how most bytes of them are."""
     kind = file.metadata.get("general.file_type")
-    if isinstance(kind, int):
-        from gguf import LlamaFileType as FileType
-
-        with suppress(ValueError):  # a number that is newer than the list
-            return FileType(kind).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    if kind in _STORED:
+        return _STORED[kind]
     stored: Counter[str] = Counter()
     for weight in _weights(file):
         stored[weight.type] += weight.nbytes
