@@ -20,7 +20,7 @@ import numpy as np
 from golem_core.engine.conversation import Conversation
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest
 from golem_core.engine.runner import Runner
-from golem_core.engine.scheduler import Chunk, patience, plan
+from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
 from golem_core.engine.slots import SlotPool, SlotState
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
@@ -220,7 +220,9 @@ class Engine:
         return None
 
     def _take(self) -> list[Chunk]:
-        chunks = plan(self._ready, self.width)
+        drawing = any(not each.reading for each in self._active)
+        room = reading_room(self.width, self._runner.column_seconds) if drawing else None
+        chunks = plan(self._ready, self.width, room)
         taken = {chunk.conversation for chunk in chunks}
         self._ready = [each for each in self._ready if each not in taken]
         return chunks

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from golem_core.engine.scheduler import Chunk
 
 
+_TELLING = 16  # columns of a pass from which the time of one can be told
+
+
 class Runner:
     """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr."""
 
@@ -23,6 +26,8 @@ class Runner:
         self._pass = compiled
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
         self.last_seconds = 0.0
+        self.column_seconds = 0.0
+        """About how long a column of a prompt takes, 0 before one was read."""
 
     def run(self, chunks: Sequence[Chunk], waited: float = 0.0) -> np.ndarray:
         """Feed the chunks; float32 (scored chunks, vocabulary), in their order, valid until the next run."""
@@ -30,6 +35,9 @@ class Runner:
         start = time.perf_counter()
         logits = self._pass.run(columns)["logits"]
         self.last_seconds = time.perf_counter() - start
+        if len(columns) >= _TELLING:
+            latest = self.last_seconds / len(columns)
+            self.column_seconds = (self.column_seconds + latest) / 2 if self.column_seconds else latest
         if self._debug:
             print(
                 f"pass: {len(columns.token)} tokens, {len(chunks)} conversations, "

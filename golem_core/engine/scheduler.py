@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from golem_core.engine.conversation import Conversation
 
 _LONGEST_WAIT = 0.002  # seconds
+_LONGEST_HALT = 0.05  # seconds that reading a prompt may add to a pass that others draw from
+_LEAST_CHUNK = 16  # columns; devices read at a fraction of their speed with fewer
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,29 @@ class Chunk:
         return self.count == self.conversation.waiting
 
 
-def plan(ready: Sequence[Conversation], width: int) -> list[Chunk]:
-    """Fill a pass of at most `width` columns from the conversations in `ready`, the longest waiting first."""
+def reading_room(width: int, column_seconds: float) -> int:
+    """How many columns of prompts a pass may have while others are drawing, given how long one takes.
+
+    Their tokens come no faster than the passes do.  A narrow pass reads a little slower than a wide one, so this
+    trades the reader's first token for the others' steadiness.
+    """
+    if column_seconds <= 0:
+        return min(width, _LEAST_CHUNK)
+    return min(width, max(_LEAST_CHUNK, int(_LONGEST_HALT / column_seconds) & -8))
+
+
+def plan(ready: Sequence[Conversation], width: int, reading: int | None = None) -> list[Chunk]:
+    """Fill a pass of at most `width` columns from the conversations in `ready`, the longest waiting first.
+
+    At most `reading` of them are of prompts.
+    """
     prompts = [each for each in ready if each.reading]
     # One column is kept for a prompt, or a full house of drawing conversations would never let it begin.
     room = width - 1 if prompts and width > 1 else width
     chunks = [Chunk(each, 1) for each in ready if not each.reading][:room]
     left = width - len(chunks)
+    if reading is not None:
+        left = min(left, reading)
     for each in prompts:
         if left == 0:
             break

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from golem_core.engine.scheduler import patience, plan
+from golem_core.engine.scheduler import patience, plan, reading_room
 
 
 @dataclass(eq=False)
@@ -24,8 +24,8 @@ def drawing():
     return Waiting(1, reading=False)
 
 
-def planned(ready, width):
-    return [(ready.index(chunk.conversation), chunk.count, chunk.scored) for chunk in plan(ready, width)]
+def planned(ready, width, reading=None):
+    return [(ready.index(chunk.conversation), chunk.count, chunk.scored) for chunk in plan(ready, width, reading)]
 
 
 def test_a_long_prompt_is_read_in_chunks_and_only_the_last_is_scored():
@@ -52,6 +52,21 @@ def test_a_prompt_gets_a_column_even_when_drawing_would_fill_the_pass():
     ready = [drawing(), drawing(), drawing(), Waiting(7)]
     assert planned(ready, 3) == [(0, 1, True), (1, 1, True), (3, 1, False)]
     assert planned(ready, 1) == [(0, 1, True)]
+
+
+def test_prompts_leave_room_to_those_that_draw():
+    ready = [Waiting(30), drawing(), Waiting(9)]
+    assert planned(ready, 64, 16) == [(1, 1, True), (0, 16, False)]
+    assert planned(ready, 64, 35) == [(1, 1, True), (0, 30, True), (2, 5, False)]
+    assert planned(ready, 8, 16) == [(1, 1, True), (0, 7, False)]
+
+
+def test_the_room_for_prompts_takes_a_twentieth_of_a_second():
+    assert reading_room(512, 1 / 2000) == 96  # 2000 columns a second, rounded down to whole groups
+    assert reading_room(512, 1 / 100_000) == 512
+    assert reading_room(512, 1 / 100) == 16
+    assert reading_room(8, 1 / 100) == 8
+    assert reading_room(512, 0.0) == 16  # nothing known yet
 
 
 def test_company_is_worth_an_eighth_of_a_pass_and_at_most_two_milliseconds():
