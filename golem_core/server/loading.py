@@ -79,7 +79,7 @@ class LoadedChat:
 
     def _check_tools(self, template: ChatTemplate) -> None:
         if self.model.markers.call is None:
-            why = f"nothing is known of how {self.model.architecture} would write them"
+            why = f"the package of the architecture {self.model.architecture!r} declares no way to write them"
         elif not template.takes("tools"):
             why = f"its chat template ({self.template_origin}) does not declare any"
         else:
