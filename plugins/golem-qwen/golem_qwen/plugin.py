@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from golem_core import (
     Architecture,
     ChatModel,
     ChatTemplate,
+    Graph,
     JsonCalls,
     Markers,
     ModelFile,
@@ -17,7 +18,7 @@ from golem_core import (
     hookimpl,
     tokenizer_from_metadata,
 )
-from golem_qwen import qwen3, templates
+from golem_qwen import qwen3, qwen35, templates
 from golem_qwen.config import sampling_defaults, suppressed, verify, vocabulary
 
 MARKERS = Markers(
@@ -30,22 +31,42 @@ MARKERS = Markers(
 
 @hookimpl
 def golem_architectures() -> Iterable[Architecture]:
-    return [Architecture(("qwen3",), ChatModel, open_qwen3)]
+    return [
+        Architecture(("qwen3",), ChatModel, open_qwen3),
+        Architecture(("qwen35", "qwen3.8"), ChatModel, open_qwen35),
+    ]
 
 
 def open_qwen3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
     verify(file, cfg.blocks, cfg.tensors())
+    return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
+
+
+def open_qwen35(file: ModelFile) -> ChatModel:
+    tokenizer = tokenizer_from_metadata(file.metadata)
+    cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
+    verify(file, cfg.blocks + cfg.predicting, cfg.tensors())
+    return chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
+
+
+def chat_model(
+    file: ModelFile,
+    tokenizer: Tokenizer,
+    cfg: qwen3.Qwen3Config | qwen35.Qwen35Config,
+    build: Callable[..., Graph],
+    fallback_template: str,
+) -> ChatModel:
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         context_train=cfg.context,
-        build=partial(qwen3.build, cfg, file.weights),
+        build=partial(build, cfg, file.weights),
         tokenizer=tokenizer,
         template=own_template(file, tokenizer),
-        fallback_template=templates.QWEN3,
+        fallback_template=fallback_template,
         suppress=suppressed(file, tokenizer),
         sampling=sampling_defaults(file),
         markers=MARKERS,

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golem_qwen import qwen3
+from golem_qwen import qwen3, qwen35
 
 from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
 from golem_core.cpu.device import CpuDevice
 
 FIXTURES = Path(__file__).parent / "fixtures"
-MODELS = ["qwen3-tied", "qwen3-untied"]
+MODELS = ["qwen3-tied", "qwen3-untied", "qwen35-tied", "qwen35-untied"]
 
 
 @dataclass
@@ -48,8 +48,11 @@ class Model:
 
 def read(name: str) -> Model:
     file = open_model(FIXTURES / f"{name}.gguf")
-    config = qwen3.Qwen3Config.read(file, len(file.metadata["tokenizer.ggml.tokens"]))
-    return Model(name, file, config, qwen3, dict(np.load(FIXTURES / f"{name}.npz")))
+    vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
+    expected = dict(np.load(FIXTURES / f"{name}.npz"))
+    if file.architecture == "qwen3":
+        return Model(name, file, qwen3.Qwen3Config.read(file, vocabulary), qwen3, expected)
+    return Model(name, file, qwen35.Qwen35Config.read(file, vocabulary), qwen35, expected)
 
 
 @pytest.fixture(params=MODELS)

@@ -64,6 +64,53 @@ def test_a_value_that_cannot_be_is_refused(tmp_path, key, value, kind):
     assert f"qwen3.{key} is {value!r}" in refusal(altered(tmp_path, "qwen3-tied", keys={key: value}), kind)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("attention.value_length", 16, Unsupported),
+        ("attention.head_count_kv", [2, 0, 1, 0, 0], Unsupported),
+        ("ssm.inner_size", 48, Unsupported),
+        ("ssm.group_count", 4, BadFile),
+        ("ssm.conv_kernel", 1, BadFile),
+        ("nextn_predict_layers", 5, BadFile),
+        ("rope.dimension_sections", [4, 4, 4, 0], BadFile),
+        ("rope.dimension_count", 40, BadFile),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_where_there_are_delta_nets(tmp_path, key, value, kind):
+    assert f"qwen35.{key} is {value!r}" in refusal(altered(tmp_path, "qwen35-tied", keys={key: value}), kind)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"full_attention_interval": 4}, "block 2 is a delta net by its keys"),
+        ({"attention.recurrent_layers": [True, False, True, True, True]}, "block 1 is attention by its keys"),
+        ({"attention.recurrent_layers": [True, True]}, "a list of 2 for 5 blocks"),
+    ],
+)
+def test_keys_and_tensors_agree_on_which_blocks_are_delta_nets(tmp_path, keys, said):
+    assert said in refusal(altered(tmp_path, "qwen35-tied", keys=keys), BadFile)
+
+
+def test_blocks_may_be_listed(tmp_path, load):
+    keys = {"attention.recurrent_layers": [True, True, False, True, True], "attention.head_count_kv": [0, 0, 2, 0, 0]}
+    file = altered(tmp_path, "qwen35-tied", keys={**keys, "full_attention_interval": 2})
+    assert type(load("qwen35-tied").config).read(file, 304) == load("qwen35-tied").config
+
+
+@pytest.mark.parametrize("tensor", ["blk.0.ssm_a", "blk.1.ssm_dt.bias", "blk.3.ssm_conv1d.weight"])
+def test_a_missing_tensor_of_a_delta_net_is_named(tmp_path, tensor):
+    file = altered(tmp_path, "qwen35-tied", tensors={tensor: None})
+    assert f"tensor {tensor!r} is missing" in refusal(file, BadFile)
+
+
+def test_rotated_weights_are_refused(load):
+    file = load("qwen35-tied").file
+    file.metadata = Metadata("altered", dict(file.metadata) | {"prism.hadamard.version": 1})
+    assert "prism.hadamard.version is 1" in refusal(file, Unsupported)
+
+
 @pytest.mark.parametrize("key", ["block_count", "context_length", "attention.layer_norm_rms_epsilon"])
 def test_a_missing_key_is_named(tmp_path, key):
     assert f"qwen3.{key}" in refusal(altered(tmp_path, "qwen3-tied", keys={key: None}), BadFile)

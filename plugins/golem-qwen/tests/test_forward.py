@@ -60,3 +60,30 @@ def test_conversations_in_one_pass_do_not_see_each_other(model, compile, columns
     assert error(np.concatenate([first, both[1:3]]), alone) < TOLERANCE
     alone = compile(model.graph()).run(columns(third, scored=[3]))["logits"]
     assert error(both[:1], alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["qwen35-tied", "qwen35-untied"])
+def test_a_slot_put_back_to_what_was_saved_goes_on_from_there(load, compile, columns, name):
+    """Keys and values of the abandoned end are written over; the recurrent states come from the copy."""
+    model = load(name)
+    compiled, tokens = compile(model.graph(), slots=2), model.tokens
+    compiled.run(columns(tokens[:9], slot=1))
+    saved = compiled.save(1)
+    compiled.run(columns(tokens[::-1][:12], start=9, slot=1))
+    compiled.run(columns(tokens[:5], slot=0))
+    compiled.restore(1, saved)
+    rest = compiled.run(columns(tokens[9:], start=9, slot=1))["logits"].copy()
+    assert error(rest, model.expected["logits"][9:]) < TOLERANCE
+    compiled.restore(1, None)
+    again = compiled.run(columns(tokens, slot=1))["logits"]
+    assert error(again, model.expected["logits"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["qwen35-tied"])
+def test_without_going_back_to_the_copy_the_states_are_others(load, compile, columns, name):
+    model = load(name)
+    compiled, tokens = compile(model.graph()), model.tokens
+    compiled.run(columns(tokens[:9]))
+    compiled.run(columns(tokens[::-1][:12], start=9))
+    rest = compiled.run(columns(tokens[9:], start=9))["logits"]
+    assert error(rest, model.expected["logits"][9:]) > 100 * TOLERANCE

@@ -1,0 +1,244 @@
+"""Qwen3.5 to 3.8, text: the facts of a file, and the graph of its forward pass in the order in which data flows.
+
+Most blocks are gated delta nets (arXiv:2412.06464), every fourth or so gated attention with a partial rotation; the
+same maths as transformers' `modeling_qwen3_5.py`.  Positions of pictures and the prediction block are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Unsupported, Value, Weights
+from golem_qwen.config import Keys, Tensor, of_block
+
+L2_EPS = 1e-6
+"""Of the norms of queries and keys in a delta net, whatever the file says of other norms."""
+
+
+@dataclass(frozen=True)
+class DeltaConfig:
+    """Facts of the delta nets; queries and keys have `key_heads` heads, values `heads`, all of size `dim`."""
+
+    key_heads: int
+    heads: int
+    dim: int
+    taps: int
+
+    @classmethod
+    def read(cls, keys: Keys) -> DeltaConfig:
+        key_heads, heads = keys.count("ssm.group_count"), keys.count("ssm.time_step_rank")
+        dim, inner, taps = keys.count("ssm.state_size"), keys.count("ssm.inner_size"), keys.count("ssm.conv_kernel")
+        if heads % key_heads:
+            raise BadFile(keys.named("ssm.group_count", key_heads) + f", which does not divide {heads} value heads")
+        if inner != heads * dim:
+            message = keys.named("ssm.inner_size", inner)
+            raise Unsupported(f"{message}; golem-qwen needs {heads} value heads of the size {dim} of key heads")
+        if taps < 2:
+            raise BadFile(keys.named("ssm.conv_kernel", taps) + ", a number of at least 2 was expected")
+        return cls(key_heads, heads, dim, taps)
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.dim
+
+    @property
+    def key_features(self) -> int:
+        return self.key_heads * self.dim
+
+    @property
+    def features(self) -> int:
+        """Of queries, keys and values together, in this order."""
+        return 2 * self.key_features + self.inner
+
+
+@dataclass(frozen=True)
+class Qwen35Config:
+    """Facts read from the file; tuples have one entry per block of the trunk."""
+
+    vocabulary: int
+    context: int
+    width: int
+    eps: float
+    ffn: tuple[int, ...]
+    recurrent: tuple[bool, ...]  # whether the block is a delta net
+    delta: DeltaConfig
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_base: float
+    rope_dims: int
+    predicting: int  # blocks behind the trunk that draft further tokens; they are not run
+
+    @classmethod
+    def read(cls, file: ModelFile, vocabulary: int) -> Qwen35Config:
+        """Raises BadFile or Unsupported naming the key and its value."""
+        keys = Keys(file)
+        keys.refuse_rope_scaling()
+        refuse_rotated_weights(file)
+        total, predicting = keys.count("block_count"), keys.get("nextn_predict_layers", 0)
+        if not 0 <= predicting < total:
+            raise BadFile(keys.named("nextn_predict_layers", predicting) + f", but there are {total} blocks")
+        blocks = total - predicting
+        heads = only(keys, "attention.head_count")
+        kv_heads = only(keys, "attention.head_count_kv", heads)
+        keys.check_heads(heads, kv_heads)
+        dim = keys.head_dim()
+        rope_dims = keys.rope_dims(dim)
+        sections = keys.get("rope.dimension_sections", [])
+        if sum(sections) > rope_dims // 2:
+            message = keys.named("rope.dimension_sections", sections)
+            raise BadFile(f"{message}, but {rope_dims // 2} pairs of components are rotated")
+        return cls(
+            vocabulary=vocabulary,
+            context=keys.count("context_length"),
+            width=keys.count("embedding_length"),
+            eps=keys.required("attention.layer_norm_rms_epsilon"),
+            ffn=keys.per_block("feed_forward_length", total)[:blocks],
+            recurrent=recurrent_blocks(keys, blocks, total),
+            delta=DeltaConfig.read(keys),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=dim,
+            rope_base=keys.get("rope.freq_base", 1e7),
+            rope_dims=rope_dims,
+            predicting=predicting,
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Of the trunk."""
+        return len(self.recurrent)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """What the file must hold."""
+        d, dim, delta = self.width, self.head_dim, self.delta
+        yield Tensor("token_embd.weight", (self.vocabulary, d))
+        yield Tensor("output.weight", (self.vocabulary, d), optional=True)
+        yield Tensor("output_norm.weight", (d,))
+        attention = {
+            "attn_q": (2 * self.heads * dim, d),
+            "attn_k": (self.kv_heads * dim, d),
+            "attn_v": (self.kv_heads * dim, d),
+            "attn_q_norm": (dim,),
+            "attn_k_norm": (dim,),
+            "attn_output": (d, self.heads * dim),
+        }
+        delta_net = {
+            "attn_qkv": (delta.features, d),
+            "attn_gate": (delta.inner, d),
+            "ssm_conv1d": (delta.features, delta.taps),
+            "ssm_alpha": (delta.heads, d),
+            "ssm_beta": (delta.heads, d),
+            "ssm_dt.bias": (delta.heads,),
+            "ssm_norm": (delta.dim,),
+            "ssm_out": (d, delta.inner),
+        }
+        for i, (recurrent, ffn) in enumerate(zip(self.recurrent, self.ffn, strict=True)):
+            yield from of_block(i, {
+                "attn_norm": (d,),
+                **(delta_net if recurrent else attention),
+                "post_attention_norm": (d,),
+                "ffn_gate": (ffn, d),
+                "ffn_up": (ffn, d),
+                "ffn_down": (d, ffn),
+            })  # fmt: skip
+            if recurrent:
+                yield Tensor(f"blk.{i}.ssm_a", (delta.heads,))
+
+
+def only(keys: Keys, key: str, default: int | None = None) -> int:
+    """The number of heads of an attention block; a list has it for every block, 0 where the block has no attention."""
+    value: Any = keys.required(key) if default is None else keys.get(key, default)
+    if not isinstance(value, list):
+        return value
+    found = set(value) - {0}
+    if len(found) != 1:
+        raise Unsupported(keys.named(key, value) + "; golem-qwen needs the same number in every block of attention")
+    return found.pop()
+
+
+def recurrent_blocks(keys: Keys, blocks: int, total: int) -> tuple[bool, ...]:
+    """Which blocks are delta nets: as the file lists them, or all but every `full_attention_interval`th; the tensors
+    must agree."""
+    interval = keys.count("full_attention_interval", 4)
+    said = keys.get("attention.recurrent_layers")
+    if said is None:
+        said = [(i + 1) % interval != 0 for i in range(blocks)]
+    elif len(said) not in (blocks, total):
+        raise BadFile(keys.named("attention.recurrent_layers", f"a list of {len(said)}") + f" for {total} blocks")
+    recurrent = tuple(bool(each) for each in said[:blocks])
+    for i, each in enumerate(recurrent):
+        if (keys.file.weights.get(f"blk.{i}.ssm_out") is not None) != each:
+            kind = "a delta net" if each else "attention"
+            raise BadFile(f"{keys.file.path}: block {i} is {kind} by its keys, but not by its tensors")
+    return recurrent
+
+
+def refuse_rotated_weights(file: ModelFile) -> None:
+    """Files whose matrices were turned by Hadamard transforms need the same done to activations."""
+    rotated = sorted(key for key in file.metadata if key.startswith("prism.hadamard."))
+    if rotated:
+        raise Unsupported(f"{file.path}: {rotated[0]} is {file.metadata[rotated[0]]!r}; golem-qwen rotates nothing")
+
+
+def attention(g: Graph, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
+    """Every query head comes with a gate of its size, which its result is multiplied by."""
+    dim = cfg.head_dim
+    both = g.linear(x, w.attn_q).heads(cfg.heads)
+    q, gate = g.slice(both, 0, dim), g.slice(both, dim, 2 * dim)
+    k, v = (g.linear(x, each).heads(cfg.kv_heads) for each in (w.attn_k, w.attn_v))
+    q = g.rope(g.rms_norm(q, w.attn_q_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
+    k = g.rope(g.rms_norm(k, w.attn_k_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
+    cache = g.store(k, v, KVRing(cfg.kv_heads, dim))
+    y = g.attend(q, cache, scale=1 / sqrt(dim))
+    return g.linear(y * g.sigmoid(g.view(gate, (gate.size,))), w.attn_output)
+
+
+def delta_net(g: Graph, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
+    """Short convolutions of queries, keys and values, the gated delta rule, and a gated norm of what it gives."""
+    d = cfg.delta
+    window = Recurrent((d.taps - 1, d.features))
+    mixed, _ = g.causal_conv1d(g.linear(x, w.attn_qkv), w.ssm_conv1d, window)
+    mixed = g.silu(mixed)
+    q = g.slice(mixed, 0, d.key_features).heads(d.key_heads)
+    k = g.slice(mixed, d.key_features, 2 * d.key_features).heads(d.key_heads)
+    v = g.slice(mixed, 2 * d.key_features, d.features).heads(d.heads)
+    q, k = g.l2_norm(q, eps=L2_EPS), g.l2_norm(k, eps=L2_EPS)
+    beta = g.sigmoid(g.linear(x, w.ssm_beta))
+    decay = g.softplus(g.linear(x, w.ssm_alpha, w.get("ssm_dt.bias"))) * w.ssm_a
+    state = Recurrent((d.heads, d.dim, d.dim))
+    y, _ = g.delta_net(q, k, v, decay, beta, state, scale=1 / sqrt(d.dim))
+    z = g.linear(x, w.attn_gate).heads(d.heads)
+    return g.linear(g.rms_norm(y, w.ssm_norm, eps=cfg.eps) * g.silu(z), w.ssm_out)
+
+
+def feed_forward(g: Graph, w: Weights, x: Value) -> Value:
+    return g.linear(g.silu(g.linear(x, w.ffn_gate)) * g.linear(x, w.ffn_up), w.ffn_down)
+
+
+def block(g: Graph, cfg: Qwen35Config, w: Weights, recurrent: bool, x: Value) -> Value:
+    mixer = delta_net if recurrent else attention
+    x = x + mixer(g, cfg, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps))
+    return x + feed_forward(g, w, g.rms_norm(x, w.post_attention_norm, eps=cfg.eps))
+
+
+def hidden_states(g: Graph, cfg: Qwen35Config, weights: Weights) -> list[Value]:
+    """The embedding, then the result of each block of the trunk: (width,) per column."""
+    states = [g.embed(weights.token_embd)]
+    for i, recurrent in enumerate(cfg.recurrent):
+        states.append(block(g, cfg, weights.blocks[i], recurrent, states[-1]))
+    return states
+
+
+def head(g: Graph, cfg: Qwen35Config, weights: Weights, x: Value) -> Value:
+    return g.linear(g.rms_norm(x, weights.output_norm, eps=cfg.eps), weights.get("output") or weights.token_embd)
+
+
+def build(cfg: Qwen35Config, weights: Weights) -> Graph:
+    """The graph of a pass: its output "logits" is (vocabulary,) for each scored column."""
+    g = Graph()
+    g.output("logits", head(g, cfg, weights, g.take(hidden_states(g, cfg, weights)[-1])))
+    return g
