@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from golem_core.engine import GenerationRequest
 from golem_core.errors import BadRequest
@@ -29,37 +30,43 @@ __all__ = ["Asked", "ChatRequest", "asked", "prepare", "rendered"]
 class StreamOptions(msgspec.Struct):
     """How a stream is to be written."""
 
-    include_usage: bool | None = None
+    include_usage: Annotated[bool | None, Meta(description="End the stream with a chunk that has the usage.")] = None
 
 
 class ChatRequest(msgspec.Struct):
     """The body of POST /v1/chat/completions; null is the same as absent."""
 
-    messages: list[Message] | None = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Number = None
-    max_completion_tokens: Number = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Number = None
-    min_p: float | None = None
-    seed: Number = None
-    repeat_penalty: float | None = None
-    repeat_last_n: Number = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: Any = None
-    stop: str | list[str] | None = None
-    response_format: Any = None
-    grammar: str | None = None
-    json_schema: Any = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: str | None = None
-    n: Number = None
-    logprobs: Any = None
+    messages: Annotated[list[Message] | None, Meta(description="The conversation; one message at least.")] = None
+    tools: Annotated[list[Any] | None, Meta(description="Functions that the model may call.")] = None
+    tool_choice: Annotated[Any, Meta(description='May be "auto", or "none" to call nothing.')] = None
+    stream: Annotated[bool | None, Meta(description="Answer as a stream of events.")] = None
+    stream_options: Annotated[StreamOptions | None, Meta(description="How a stream is to be written.")] = None
+    max_tokens: Annotated[Number, Meta(description="The most tokens of the answer.")] = None
+    max_completion_tokens: Annotated[Number, Meta(description="The same, and counts before it.")] = None
+    temperature: Annotated[float | None, Meta(description="Divides the logits; 0 takes the likeliest token.")] = None
+    top_p: Annotated[float | None, Meta(description="The mass of the likeliest tokens that may be drawn.")] = None
+    top_k: Annotated[Number, Meta(description="How many of the likeliest tokens may be drawn; 0 is all.")] = None
+    min_p: Annotated[float | None, Meta(description="The least probability, as a part of the greatest.")] = None
+    seed: Annotated[Number, Meta(description="Starts the random numbers; negative: another one each time.")] = None
+    repeat_penalty: Annotated[float | None, Meta(description="Divides the logits of tokens that were there.")] = None
+    repeat_last_n: Annotated[Number, Meta(description="How many tokens the penalties look back; -1 is all.")] = None
+    frequency_penalty: Annotated[float | None, Meta(description="Taken off for each time that a token was there.")] = (
+        None
+    )
+    presence_penalty: Annotated[float | None, Meta(description="Taken off the logits of tokens that were there.")] = (
+        None
+    )
+    logit_bias: Annotated[Any, Meta(description="Added to logits: an object of token id to bias, or pairs.")] = None
+    stop: Annotated[str | list[str] | None, Meta(description="Texts at which the answer ends.")] = None
+    response_format: Annotated[Any, Meta(description="Of the type text, json_object, or json_schema.")] = None
+    grammar: Annotated[str | None, Meta(description="A GBNF grammar that the answer must follow.")] = None
+    json_schema: Annotated[Any, Meta(description="A JSON schema that the answer must follow.")] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any] | None, Meta(description="Variables of the chat template, such as enable_thinking.")
+    ] = None
+    reasoning_effort: Annotated[str | None, Meta(description='Thinks first unless it is "none".')] = None
+    n: Annotated[Number, Meta(description="How many answers; one is drawn.")] = None
+    logprobs: Annotated[Any, Meta(description="Not reported here; refused when true.")] = None
 
 
 @dataclass(frozen=True)

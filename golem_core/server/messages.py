@@ -6,9 +6,10 @@ belong, reasoning, calls (arguments as an object) and the call that a result ans
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from golem_core.errors import BadRequest
 from golem_core.server.bodies import shown
@@ -21,12 +22,12 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class Message(msgspec.Struct):
     """One message as it comes over the wire."""
 
-    role: str | None = None
-    content: Any = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[Any] | None = None
-    tool_call_id: str | None = None
+    role: Annotated[str | None, Meta(description="May be system, developer, user, assistant, or tool.")] = None
+    content: Annotated[Any, Meta(description="A text, or an array of parts.")] = None
+    name: Annotated[str | None, Meta(description="Who speaks, or the function whose result this is.")] = None
+    reasoning_content: Annotated[str | None, Meta(description="What the assistant thought before.")] = None
+    tool_calls: Annotated[list[Any] | None, Meta(description="Calls of the assistant.")] = None
+    tool_call_id: Annotated[str | None, Meta(description="The call whose result this is.")] = None
 
 
 def conversation(messages: list[Message]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -40,7 +41,7 @@ class Piece(msgspec.Struct):
 class Tokens(msgspec.Struct):
     """The tokens of a text."""
 
-    tokens: Annotated[list[int] | list[Piece], Meta(description="Ids, or ids with their pieces if asked for.")]
+    tokens: Annotated[Sequence[int | Piece], Meta(description="Ids, or ids with their pieces if asked for.")]
 
 
 class DetokenizeRequest(msgspec.Struct):
