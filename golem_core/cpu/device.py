@@ -49,7 +49,7 @@ WIDTH = 128
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
 SPARE = 512
-"""Positions that a ring keeps beyond its window, so that a conversation can go back that far without being read again."""
+"""Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
 
 class CpuDevice:
