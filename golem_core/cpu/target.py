@@ -206,3 +206,11 @@ def pause() -> None:
 def yield_processor() -> None:
     """Lets another thread of the system run."""
     call("SwitchToThread" if tracer.target.windows else "sched_yield", "i32")
+
+
+def sleep_briefly() -> None:
+    """Sleeps for the shortest time that the system offers, so that it can move another thread here."""
+    if tracer.target.windows:
+        call("Sleep", None, const("i32", 1))
+    else:
+        call("usleep", "i32", const("i32", 50))

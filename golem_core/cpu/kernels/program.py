@@ -18,15 +18,18 @@ from golem_core.cpu.jit import (
     repeat_while,
     store,
     when,
+    when_else,
 )
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import pause, yield_processor
+from golem_core.cpu.target import pause, sleep_briefly, yield_processor
 
 ROW_BYTES = 24
 PROGRAM, LENGTH = 64, 72
 """Where the control block holds the address of the program and its number of rows; its first word counts passes."""
 PATIENCE = 2048
 """Spins at a barrier before the processor is offered to others: more threads than processors must not deadlock."""
+EXHAUSTED = 16 * PATIENCE
+"""Spins after which a waiting thread sleeps between looks: the one it waits for may need this very processor."""
 
 
 def barrier(counter: Traced, threads: Traced) -> None:
@@ -37,8 +40,11 @@ def barrier(counter: Traced, threads: Traced) -> None:
     def wait() -> None:
         pause()
         spins.set(spins + 1)
-        with when((spins & (PATIENCE - 1)).equals(0)):
-            yield_processor()
+        with when((spins & (PATIENCE - 1)).equals(0)), when_else(spins < EXHAUSTED) as (patient, exhausted):
+            with patient:
+                yield_processor()
+            with exhausted:
+                sleep_briefly()
 
     repeat_while(lambda: atomic_load(counter) < goal, wait)
 
