@@ -107,9 +107,11 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            whole = next((arg for arg in given if arg.startswith(error.option_name)), error.option_name)
-            whole = whole.partition("=")[0]
-            known = [name for each in self.get_params(ctx) for name in each.opts if len(name) > 2]
+            every = [name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
+            words = [arg.partition("=")[0] for arg in given]
+            unknown = [word for word in words if word.startswith(error.option_name) and word not in every]
+            whole = unknown[0] if unknown else error.option_name
+            known = [name for name in every if len(name) > 2]
             close = difflib.get_close_matches(whole, known, n=1)
             raise click.UsageError(
                 f"no such option: {whole}" + (f"; did you mean {close[0]}?" if close else "")

@@ -232,3 +232,9 @@ def test_other_addresses_are_refused(text) -> None:
 def test_an_option_names_its_variable() -> None:
     assert Option("cache-ttl", "").variable == "GOLEM_CACHE_TTL"
     assert Option("stt", "", env="SPEECH").variable == "SPEECH"
+
+
+def test_a_mistaken_option_is_named_even_beside_a_right_one_with_its_letter(golem):
+    status, _, text = golem("serve", "-model", "x", "-modle", "y")
+    assert status == 2
+    assert "no such option: -modle; did you mean -model?" in text
