@@ -17,6 +17,7 @@ from golem_core.errors import BadRequest, Unsupported
 if TYPE_CHECKING:
     from golem_core.engine import Engine, Generation, Token
     from golem_core.engine.roles import ChatModel
+    from golem_core.sampling.grammar import Constraint
     from golem_core.text import ChatTemplate
 
 
@@ -154,6 +155,8 @@ class LoadedModel:
         min_p: float | None = None,
         seed: int | None = None,
         stop: str | Iterable[str] = (),
+        grammar: str | None = None,
+        json_schema: Any = None,
         ignore_eos: bool = False,
         logprobs: bool = True,
         top_logprobs: int = 0,
@@ -162,12 +165,15 @@ class LoadedModel:
         """Continue a prompt of token ids.
 
         Temperature, top_k, top_p and min_p default to what the model's file recommends; `sampling` takes the other
-        fields of SamplingParams.  Each token comes with its log-probability unless `logprobs` is False, and with
+        fields of SamplingParams.  The answer follows `grammar` (GBNF) or `json_schema` (a dict) where one is given; the
+        first one takes a few seconds.  Each token comes with its log-probability unless `logprobs` is False, and with
         the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range.
         """
         from golem_core.engine import GenerationRequest
         from golem_core.sampling import SamplingParams
 
+        if grammar is not None or json_schema is not None:
+            sampling["grammar"] = self._constraint(grammar, json_schema)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         preset = self.model.sampling
         chosen = {name: getattr(preset, name) if value is None else value for name, value in given.items()}
@@ -198,6 +204,16 @@ class LoadedModel:
         template = self._template()
         prompt = template.render(messages, tools=tools, **(template_variables or {}))
         return self.generate(self.model.tokenizer.encode(prompt, parse_special=True), **generation)
+
+    def _constraint(self, grammar: str | None, json_schema: Any) -> Constraint:
+        from golem_core.sampling.grammar import Constraint, compile_gbnf, compile_schema
+
+        if json_schema is None:
+            assert grammar is not None
+            return Constraint(compile_gbnf(self.model.tokenizer, grammar))
+        if grammar is not None:
+            raise BadRequest("grammar and json_schema were both given; an answer follows one of them", param="grammar")
+        return Constraint(compile_schema(self.model.tokenizer, json_schema))
 
     def _template(self) -> ChatTemplate:
         from golem_core.text import ChatTemplate

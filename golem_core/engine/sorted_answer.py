@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from golem_core.errors import BadRequest, GolemError
-from golem_core.text import AnswerSorter, Call, Calls, Content, Event, Reasoning, UnreadableCall
+from golem_core.text import AnswerSorter, Call, Calls, Content, Event, Markers, Reasoning, UnreadableCall
 
 if TYPE_CHECKING:
     from golem_core.engine.engine import Engine
     from golem_core.engine.request import Generation, GenerationRequest
     from golem_core.engine.roles import ChatModel
-    from golem_core.text import Markers, Tokenizer
+    from golem_core.text import Tokenizer
 
 __all__ = ["SortedAnswer", "WholeAnswer", "opens_thought"]
 
@@ -60,9 +60,17 @@ class SortedAnswer:
         BadRequest as `Engine.submit` does.
         """
         tokenizer = model.tokenizer
+        if (constraint := request.sampling.grammar) is not None:
+            tools = None  # a grammar leaves no calls
+            if constraint.thought is None:
+                markers = Markers()  # and no thoughts: marks are text of the answer
         hidden = _hidden(tokenizer, markers, tools is not None)
         sorter = AnswerSorter(
-            markers, thinking=opens_thought(tokenizer, request.prompt, markers), tools=tools, hidden=hidden.values()
+            markers,
+            thinking=opens_thought(tokenizer, request.prompt, markers),
+            tools=tools,
+            hidden=hidden.values(),
+            one_thought=constraint is not None,
         )
         request.shown = frozenset(hidden)
         return cls(engine.submit(request), sorter)

@@ -5,7 +5,7 @@ A row of float32 logits and a request's `SamplingParams` come in, a token id goe
 
 from __future__ import annotations
 
-from golem_core.sampling import logit_bias, min_p, penalties, temperature, top_k, top_p
+from golem_core.sampling import grammar, logit_bias, min_p, penalties, temperature, top_k, top_p
 from golem_core.sampling.chain import Candidates, Sampler, SamplerChain, SamplerContext, SamplerStage
 from golem_core.sampling.logprobs import LogProbs
 from golem_core.sampling.params import SamplingParams
@@ -13,6 +13,7 @@ from golem_core.sampling.params import SamplingParams
 STAGES: tuple[SamplerStage, ...] = (
     logit_bias.STAGE,
     penalties.STAGE,
+    grammar.STAGE,
     top_k.STAGE,
     top_p.STAGE,
     min_p.STAGE,

@@ -79,7 +79,7 @@ class SamplerContext:
 class SamplerStage:
     """A step of the chain; any package may contribute one.
 
-    Stages run in ascending `position`; the core's stand at logit_bias 10, penalties 20, (grammar 30,) top_k 40,
+    Stages run in ascending `position`; the core's stand at logit_bias 10, penalties 20, grammar 30, top_k 40,
     top_p 50, min_p 60 and temperature 70.  `from_request` returns None where the request leaves the stage off,
     and raises BadRequest for values that it can't use.
     """

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from golem_core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from golem_core.sampling.grammar import Constraint
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,8 @@ class SamplingParams:
     `temperature` <= 0 always takes the likeliest token.  `top_k` <= 0, `top_p` >= 1 and `min_p` <= 0 are
     off.  `seed` None means a random one.  `repeat_last_n` is the number of latest tokens that the penalties
     look at: 0 none, -1 the whole conversation.  `logit_bias` maps token ids to what is added to their
-    logits; minus infinity forbids a token.  `extra` carries the request fields that no stage of the core
-    knows, for the stages of other packages.
+    logits; minus infinity forbids a token.  `grammar` is what the answer must follow.  `extra` carries the
+    request fields that no stage of the core knows, for the stages of other packages.
 
     Raises BadRequest, its `param` naming the field, for a value outside its range.
     """
@@ -36,6 +40,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    grammar: Constraint | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

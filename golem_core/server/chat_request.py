@@ -8,7 +8,7 @@ and tokenising may take long.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,6 +18,7 @@ from golem_core.engine import GenerationRequest
 from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
 from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.constraints import asked_grammar, constraint
 from golem_core.server.messages import Message, conversation
 from golem_core.server.tools import declared_tools
 
@@ -96,13 +97,16 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
         raise BadRequest(f"n: {shown(request.n)} answers were asked for, but one answer is drawn", param="n")
     if request.logprobs:
         raise BadRequest("logprobs: this server does not report log-probabilities", param="logprobs")
-    _refuse_constraints(request)
+    grammar = asked_grammar(chat.model, request)
     tools = declared_tools(request.tools, request.tool_choice)
     sampling = _sampling(chat, request, plain)
     budget = _budget(request) or chat.answer_budget
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if prompt is None:
         prompt = chat.encode(rendered(chat, request))
+    if grammar is not None:
+        thinks = _template_settings(request)["enable_thinking"]
+        sampling = replace(sampling, grammar=constraint(chat.model, grammar, prompt, thinks=thinks))
     generation = GenerationRequest(
         prompt=prompt, max_tokens=budget, sampling=sampling, stop=tuple(each for each in stop if each)
     )
@@ -114,32 +118,6 @@ def rendered(chat: LoadedChat, request: ChatRequest) -> str:
     """The text of the request's conversation, up to where the model speaks."""
     tools = declared_tools(request.tools, request.tool_choice)
     return chat.text(conversation(request.messages or []), tools, **_template_settings(request))
-
-
-def _refuse_constraints(request: ChatRequest) -> None:
-    kind = request.response_format
-    if isinstance(kind, dict):
-        kind = kind.get("type")
-    elif kind is not None:
-        raise BadRequest(f"response_format: expected an object, got {shown(kind)}", param="response_format")
-    formatted = kind not in (None, "", "text")
-    if formatted and kind not in ("json_object", "json_schema"):
-        raise BadRequest(
-            f"response_format.type: {shown(kind)} is not one of text, json_object, json_schema", param="response_format"
-        )
-    named = [
-        field
-        for field, given in (
-            ("grammar", request.grammar),
-            ("response_format", formatted),
-            ("json_schema", request.json_schema is not None),
-        )
-        if given
-    ]
-    if len(named) > 1:
-        raise BadRequest(f"{' and '.join(named)} were both given; an answer follows one of them", param=named[0])
-    if named:
-        raise BadRequest(f"{named[0]}: constrained answers are not available on this server", param=named[0])
 
 
 def _budget(request: ChatRequest) -> int | None:

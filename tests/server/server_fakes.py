@@ -144,6 +144,7 @@ class FakeEngine:
 
 class FakeTokenizer:
     bos = eos = None
+    vocab_size = 0x110000
 
     def prepare(self):
         pass
