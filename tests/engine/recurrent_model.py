@@ -17,6 +17,7 @@ from golem_core.graph import Graph, Recurrent, Reference, op, result
 from golem_core.sampling import STAGES
 
 SIZE, PRIME = 4, 1009
+REFUSED = 13
 _dice = np.random.default_rng(3)
 TABLE = _dice.integers(1, PRIME, (fake_device.VOCABULARY, SIZE)).astype(np.float32)
 HEAD = _dice.integers(-8, 9, (fake_device.VOCABULARY, SIZE)).astype(np.float32)
@@ -87,6 +88,27 @@ class Device:
         return self.compiled
 
 
-def engine(device: Device | None = None, **sizes) -> Engine:
+@op()
+def refuse(g: Graph, x, number: int):
+    """x itself; raises for a row that is the embedding of a certain token."""
+    return result(x.shape)
+
+
+@refuse.define
+def _(run, x, number):
+    if number in run.token:
+        raise ZeroDivisionError(f"token {number} is not to my taste")
+    return x
+
+
+def build_refusing() -> Graph:
+    """The same with an op that raises in the middle of a pass, behind the state that it has changed by then."""
+    g = Graph()
+    y, _ = accumulate(g, g.embed(weight("table", TABLE)), Recurrent((SIZE,)))
+    g.output("logits", g.linear(g.take(refuse(g, y, number=REFUSED)), weight("head", HEAD)))
+    return g
+
+
+def engine(device: Device | None = None, build=build, **sizes) -> Engine:
     model = fake_device.model(build=build, file=SimpleNamespace())
     return Engine(model, device or Device(), stages=STAGES, **({"context": 4096} | sizes))

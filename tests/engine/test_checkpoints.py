@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from unittest import mock
 
 import pytest
 from fake_device import Ring, greedy, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recurrent_model import Device, continuation, engine
+from recurrent_model import REFUSED, Device, build_refusing, continuation, engine
 
 from golem_core.engine import checkpoints
 from golem_core.engine.checkpoints import Checkpoints
@@ -142,6 +143,39 @@ def test_a_failed_pass_leaves_nothing_of_the_slot():
         device.compiled.fails = False
         generation = running.submit(greedy([*prompt, 4], 2, ignore_eos=True))
         assert ids(generation) == continuation([*prompt, 4], 2) and generation.cached_tokens == 0
+
+
+def test_an_op_that_raises_in_the_middle_of_a_pass_fails_the_requests_in_that_pass_only():
+    device, gate = Device(), threading.Event()
+    with engine(device, build_refusing, slots=2, context=256, width=8) as running:
+        run = device.compiled.run
+        passes = []
+
+        def watched(columns):
+            gate.wait()
+            passes.append((set(columns.slot.tolist()), REFUSED in columns.token))
+            return run(columns)
+
+        device.compiled.run = watched
+        prompts = [[5 + n, 6, 7] for n in range(6)]
+        prompts[2] = [3, 4] * 10 + [REFUSED]
+        generations = [running.submit(greedy(prompt, 12, ignore_eos=True)) for prompt in prompts]
+        gate.set()
+        failed = []
+        for number, generation in enumerate(generations):
+            try:
+                answer = ids(generation)
+            except GolemError as error:
+                assert "not to my taste" in str(error)
+                failed.append(number)
+            else:
+                expected = continuation(prompts[number], 12)
+                assert REFUSED not in expected[:-1] and answer == expected
+        # Whoever shared the broken pass fails with it: one other conversation at most.
+        assert 2 in failed and len(failed) == len(next(slots for slots, broke in passes if broke))
+        assert sum(broke for _, broke in passes) == 1
+        for prompt in prompts[3:]:
+            assert ids(running.submit(greedy(prompt, 12, ignore_eos=True))) == continuation(prompt, 12)
 
 
 def test_a_state_that_cannot_be_restored_fails_its_conversation_only():
