@@ -10,7 +10,7 @@ import numpy as np
 from golem_core.cpu.formats import FORMATS
 from golem_core.cpu.kernels import products, quantize
 from golem_core.cpu.kernels.attention import GROUPS, name_of
-from golem_core.cpu.kernels.recurrence import LANES
+from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
 from golem_core.graph.ops import rope_frequencies
@@ -312,11 +312,13 @@ class CpuLowering:
     def causal_conv1d(self, p: Planner, node: Node) -> None:
         weight, bias = node["weight"], node["bias"]
         features, taps = weight.shape
+        if taps not in TAPS:
+            raise Unsupported(f"causal_conv1d: {weight.name} has {taps} taps; the CPU takes {TAPS[0]} to {TAPS[-1]}")
         x, y = p.read(node["x"]), p.write(node.results[0])
         p.step(
-            "causal_conv1d_biased" if bias else "causal_conv1d", x, x.stride,
+            f"causal_conv1d_{taps}" + ("_biased" if bias else ""), x, x.stride,
             Constant(np.ascontiguousarray(weight.dequantize().T)), Vector(bias) if bias else 0, y, y.stride,
-            State(node["window"], writes=True), features, taps, *RUN_FACTS,
+            State(node["window"], writes=True), features, *RUN_FACTS,
         )  # fmt: skip
 
     def delta_net(self, p: Planner, node: Node) -> None:

@@ -60,7 +60,7 @@ def delta_net(
 
         S = exp(decay) * S;  S = S + outer(k, beta * (v - S^T k));  y = S^T q * scale
 
-    decay is at most 0.  -> (heads, dv), and the state after it.
+    decay is at most 0.  How a device lays S out is its own affair.  -> (heads, dv), and the state after it.
     """
     check(len(q.shape) == 2 and q.shape == k.shape and len(v.shape) == 2, "q, k and v are not heads that go together")
     (key_heads, dk), (heads, dv) = q.shape, v.shape

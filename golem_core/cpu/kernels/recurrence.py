@@ -15,11 +15,11 @@ from golem_core.cpu.jit import (
     load,
     loop,
     number,
-    select,
     share,
     store,
+    when,
 )
-from golem_core.cpu.kernels.elementwise import each_shared, exp
+from golem_core.cpu.kernels.elementwise import exp
 from golem_core.cpu.library import kernel
 
 
@@ -29,44 +29,58 @@ def runs(slot: Traced, first: Traced, length: Traced, count: Traced):
         yield load("i64", slot + r * 8), load("i64", first + r * 8), load("i64", length + r * 8)
 
 
-def causal_conv1d(name: str, biased: bool) -> None:
-    """Weights are (taps, features), a window (taps - 1, features): a column that lies before the run is in it."""
+TAPS = range(2, 9)
+"""Of the convolutions that there are kernels for."""
 
-    @kernel(name)
+
+def causal_conv1d(taps: int, biased: bool) -> None:
+    """Weights are (taps, features), a window (taps - 1, features).  The columns under the taps stay in registers."""
+
+    @kernel(f"causal_conv1d_{taps}" + ("_biased" if biased else ""))
     def conv(a: Traced, thread: Traced, threads: Traced) -> None:
-        x, x_stride, w, bias, y, y_stride, windows, features, taps = arguments(a, 9)
-        facts = arguments(a + 72, 4)
-        row, kept = features * 4, taps - 1
+        x, x_stride, w, bias, y, y_stride, windows, features = arguments(a, 8)
+        facts = arguments(a + 64, 4)
+        row = features * 4
 
-        def body(at: Traced, t: str) -> None:
+        def convolve(at: Traced, t: str, vectors: int) -> None:
+            places = [at + 32 * u for u in range(vectors)]
+            weights = [[load(t, w + j * row + p) for j in range(taps)] for p in places]
+            first_terms = [load(t, bias + p) if biased else const(t, 0) for p in places]
             for slot, first, n in runs(*facts):
-                window = windows + slot * kept * row + at
-                here = x + first * x_stride + at
+                window = windows + slot * (taps - 1) * row
+                past = [[Var(load(t, window + j * row + p)) for j in range(taps - 1)] for p in places]
+                for c in loop(first, first + n):
+                    for p, kept, factors, total in zip(places, past, weights, first_terms, strict=True):
+                        line = [each.get() for each in kept] + [load(t, x + c * x_stride + p)]
+                        for value, factor in zip(line, factors, strict=True):
+                            total = fma(factor, value, total)
+                        store(y + c * y_stride + p, total)
+                        for each, value in zip(kept, line[1:], strict=True):
+                            each.set(value)
+                for p, kept in zip(places, past, strict=True):
+                    for j, each in enumerate(kept):
+                        store(window + j * row + p, each.get())
 
-                def line(i: Traced, window=window, here=here) -> Traced:
-                    """Row i - taps + 1 of the run, in the window if negative."""
-                    return load(t, select(i < kept, window + i * row, here + (i - kept) * x_stride))
-
-                for c in loop(n):
-                    total = Var(load(t, bias + at) if biased else const(t, 0))
-                    for j in loop(taps):
-                        total.set(fma(load(t, w + j * row + at), line(c + j), total))
-                    store(y + (first + c) * y_stride + at, total.get())
-                for i in loop(kept):  # ascending, so that nothing is read after it was written
-                    store(window + i * row, line(n + i))
-
-        each_shared(features, thread, threads, body)
+        for i in share(features >> 4, thread, threads):  # whole lines of cache: columns lie far apart
+            convolve(i * 64, "f32x8", 2)
+        with when(thread.equals(0)):
+            for i in loop(features & -16, features):
+                convolve(i * 4, "f32", 1)
 
 
-causal_conv1d("causal_conv1d", False)
-causal_conv1d("causal_conv1d_biased", True)
+for _taps in TAPS:
+    causal_conv1d(_taps, False)
+    causal_conv1d(_taps, True)
 
 LANES = (32, 16, 8)
 """Value components that one thread goes through at a time, by preference."""
 
 
 def delta_net(lanes: int) -> None:
-    """`delta_net_{lanes}`: so many columns of a head's matrix (dk, dv), through every run."""
+    """`delta_net_{lanes}`: through every run, for so many of a head's value components at a time.
+
+    A head's matrix lies as [dv/lanes][dk][lanes], so that what one thread goes through stays in its nearest cache.
+    """
     vectors = range(lanes // 8)
 
     @kernel(f"delta_net_{lanes}")
@@ -79,7 +93,7 @@ def delta_net(lanes: int) -> None:
             h, d = unit // blocks, unit % blocks * lanes
             key_at, value_at = h % key_heads * dk * 4, (h * dv + d) * 4
             for slot, first, n in runs(*facts):
-                matrix = states + ((slot * heads + h) * dk * dv + d) * 4
+                matrix = states + ((slot * heads + h) * dv + d) * dk * 4
                 for c in loop(first, first + n):
                     keys, queries = k + c * k_stride + key_at, q + c * q_stride + key_at
                     kept = exp(load("f32", decay + c * decay_stride + h * 4))
@@ -88,7 +102,7 @@ def delta_net(lanes: int) -> None:
                     for i in loop(dk):
                         key = broadcast("f32x8", "f32", keys + i * 4)
                         for u in vectors:
-                            known[u].set(fma(key, load("f32x8", matrix + i * dv * 4 + 32 * u), known[u]))
+                            known[u].set(fma(key, load("f32x8", matrix + i * (4 * lanes) + 32 * u), known[u]))
                     delta = [
                         (load("f32x8", v + c * v_stride + value_at + 32 * u) - known[u] * kept) * share_of
                         for u in vectors
@@ -98,7 +112,7 @@ def delta_net(lanes: int) -> None:
                         key = broadcast("f32x8", "f32", keys + i * 4)
                         query = broadcast("f32x8", "f32", queries + i * 4)
                         for u in vectors:
-                            at = matrix + i * dv * 4 + 32 * u
+                            at = matrix + i * (4 * lanes) + 32 * u
                             s = fma(key, delta[u], load("f32x8", at) * kept)
                             store(at, s)
                             found[u].set(fma(query, s, found[u]))
