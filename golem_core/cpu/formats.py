@@ -71,6 +71,12 @@ class Blocks32(Format):
     block = 32
 
     @classmethod
+    def part(cls, w: Traced, b: Traced) -> tuple[Traced, Traced]:
+        """Where the scales of 32 features of eight rows lie, and what `quants` takes; `w` is where the rows begin."""
+        p = w + b * cls.bytes8
+        return p, p
+
+    @classmethod
     def quants(cls, p: Traced) -> Iterator[tuple[int, Traced]]:
         """(group of four features, bytes of eight rows) for every group 0...7."""
         raise NotImplementedError

@@ -221,6 +221,25 @@ def iq4_xs(blocks: np.ndarray) -> np.ndarray:
     return (scales[..., None] * levels).reshape(-1, 256)
 
 
+def pq2_0(blocks: np.ndarray) -> np.ndarray:
+    """d, then 32 bytes of 128 values q of 2 bits, the lowest bits of a byte first.  x = d (q - 1)."""
+    q = _bits(blocks[:, 2:, None], 2).reshape(-1, 128)
+    return _floats(blocks, 0) * (q.astype(np.float32) - np.float32(1))
+
+
+def ptq1_0(blocks: np.ndarray) -> np.ndarray:
+    """26 bytes of base-3 digits q, then d: 16 bytes with five digits, 8 with five, 2 with four.  x = d (q - 1).
+
+    Byte v holds digit n as (3^n v mod 256) 3 div 256; the first digits of all bytes of a group of bytes come first.
+    """
+    runs = []
+    for start, stop, count in ((0, 16, 5), (16, 24, 5), (24, 26, 4)):
+        powers = 3 ** np.arange(count, dtype=np.uint16)[:, None]
+        q = (blocks[:, None, start:stop].astype(np.uint16) * powers & 255) * 3 >> 8
+        runs.append(q.reshape(len(blocks), -1))
+    return _floats(blocks, 26) * (np.concatenate(runs, axis=1).astype(np.float32) - np.float32(1))
+
+
 DECODERS: dict[str, Decoder] = {
     "F32": f32,
     "F16": f16,
@@ -237,4 +256,6 @@ DECODERS: dict[str, Decoder] = {
     "Q6_K": q6_k,
     "IQ4_NL": iq4_nl,
     "IQ4_XS": iq4_xs,
+    "PQ2_0": pq2_0,
+    "PTQ1_0": ptq1_0,
 }

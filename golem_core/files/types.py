@@ -18,7 +18,8 @@ class TensorType:
     nbytes: int
 
 
-# GGUF's number for each type -> the type.  Numbers that are not here were never given out or were withdrawn.
+# GGUF's number for each type -> the type.  Numbers that are not here were never given out or were withdrawn; those from
+# 142 on were given by a fork of llama.cpp.
 GGUF_TYPES: dict[int, TensorType] = {
     number: TensorType(name, block, nbytes)
     for number, name, block, nbytes in (
@@ -56,6 +57,8 @@ GGUF_TYPES: dict[int, TensorType] = {
         (39, "MXFP4", 32, 17),
         (40, "NVFP4", 64, 36),
         (41, "Q1_0", 128, 18),
+        (142, "PQ2_0", 128, 34),
+        (143, "PTQ1_0", 128, 28),
     )
 }
 

@@ -25,7 +25,11 @@ SCALES = {
     "Q6_K": (208,),
     "IQ4_NL": (0,),
     "IQ4_XS": (0,),
+    "PQ2_0": (0,),
+    "PTQ1_0": (26,),
 }
+
+KNOWN_TO_GGUF_PY = [kind for kind in DECODERS if kind in gguf.GGMLQuantizationType.__members__]
 
 
 def random_weight(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Weight:
@@ -52,12 +56,49 @@ def same_bits(ours: np.ndarray, theirs: np.ndarray) -> bool:
     return ours.dtype == np.float32 and np.array_equal(ours.view(np.uint32), theirs.view(np.uint32))
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("kind", KNOWN_TO_GGUF_PY)
 def test_random_blocks_decode_as_in_gguf_py(kind, rng):
     weight = random_weight(rng, kind, (6, 5, 1024))
     expected = by_gguf_py(weight)
     assert np.isfinite(expected).all() and np.unique(expected).size > 100
     assert same_bits(weight.dequantize(), expected)
+
+
+def block_of(kind: str, scale_at: int, scale: float) -> Weight:
+    """One block whose byte i is 73 i + 19, but for its scale."""
+    block = (np.arange(TYPES[kind].nbytes) * 73 + 19).astype(np.uint8)
+    block[scale_at : scale_at + 2] = np.array([scale], "<f2").view(np.uint8)
+    return Weight("w", kind, (128,), block)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale_at", "total", "weighted", "values"),
+    [
+        ("PQ2_0", 0, 34.5, 2253, {0: 0, 1: 0, 15: 0.5, 63: 1}),
+        ("PTQ1_0", 26, -0.5, 144, {0: -0.5, 1: 0, 16: -0.5, 31: -0.5, 32: 0.5, 64: -0.5}),
+    ],
+)
+def test_ternary_blocks_decode_to_known_values(kind, scale_at, total, weighted, values):
+    x = block_of(kind, scale_at, 0.5).dequantize()
+    assert {index: x[index] for index in values} == values
+    assert (x.sum(), (x * np.arange(1, 129)).sum()) == (total, weighted)
+
+
+def test_two_bits_have_four_values():
+    block = np.array([0, 64, 0xE4, *[0x55] * 31], np.uint8)  # a scale of 2; codes 0, 1, 2, 3, then ones
+    assert Weight("w", "PQ2_0", (128,), block).dequantize()[:5].tolist() == [-2, 0, 2, 4, 0]
+
+
+def test_base_three_digits_hold_every_row_of_ternary_values():
+    """All 243 rows of five, written as the nearest byte at or above their number times 256 / 243."""
+    rows = np.stack(np.meshgrid(*[np.arange(3)] * 5, indexing="ij"), -1).reshape(-1, 5)
+    stored = (rows @ 3 ** np.arange(4, -1, -1) * 256 + 242) // 243
+    for start in range(0, 243, 16):
+        part = stored[start : start + 16]
+        block = np.zeros(28, np.uint8)
+        block[: len(part)], block[26:] = part, (0, 60)  # a scale of 1
+        x = Weight("w", "PTQ1_0", (128,), block).dequantize()[:80].reshape(5, 16).T[: len(part)]
+        assert np.array_equal(x, rows[start : start + 16] - 1)
 
 
 @pytest.mark.parametrize("kind", DECODERS)

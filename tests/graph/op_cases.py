@@ -61,7 +61,7 @@ def case(name: str, **options):
 
 WITH_ROUNDED_SUMS = {"Q4_1", "Q5_1"}
 """Minimums meet sums of activations that a device may round to float16, as ggml does."""
-WIDE = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
+WIDE = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "PQ2_0", "PTQ1_0"}
 
 for _type in DECODERS:
 

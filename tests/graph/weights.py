@@ -9,6 +9,7 @@ from golem_core.files import TYPES
 
 HALVES = {
     "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,),
+    "PTQ1_0": (26,),
 }  # fmt: skip
 """Where the float16 scales of a block stand, if not at its start only."""
 

@@ -6,6 +6,7 @@ of a stretch of features once into a tile of bytes (or float32) and goes over al
 
 from __future__ import annotations
 
+import golem_core.cpu.kernels.ternary  # noqa: F401  (adds its formats)
 from golem_core.cpu.formats import FORMATS, Blocks32, Blocks256, Floats, Format
 from golem_core.cpu.jit import (
     Traced,
@@ -80,10 +81,10 @@ def rows8_32(F: type[Blocks32], w: Traced, columns: list[Traced], K: Traced) -> 
     """Eight rows times each column."""
     totals = [zero8() for _ in columns]
     for b in loop(K >> 5):
-        p = w + b * F.bytes8
-        fetch(p, F.bytes8)
+        p, quants = F.part(w, b)
+        fetch(quants, F.bytes8 * 32 // F.block)
         sums = [start32(F, x + Q32.start(K, F.offset) + b * 4 if F.offset else x) for x in columns]
-        for g, q in F.quants(p):
+        for g, q in F.quants(quants):
             magnitude = sign(q, q) if F.signed else q
             for c, x in enumerate(columns):
                 v = four(x + b * 32 + 4 * g)
@@ -103,7 +104,10 @@ def rows8_32(F: type[Blocks32], w: Traced, columns: list[Traced], K: Traced) -> 
 def start32(F: type[Format], address: Traced) -> Traced:
     if F.signed:
         return const("i32x8", 0)
-    return broadcast("i16x16", "i32", address) if F.offset else const("i16x16", 0)
+    if not F.offset:
+        return const("i16x16", 0)
+    stored = broadcast("i16x16", "i32", address)
+    return stored.sar(3) if F.offset == 1 else stored
 
 
 def start256(F: type[Format], address: Traced) -> Traced:
@@ -187,6 +191,31 @@ def rows8_float(F: type[Floats], w: Traced, columns: list[Traced], K: Traced) ->
     return [sums[0] for sums in totals]
 
 
+def rows16_float(F: type[Floats], w: Traced, row8: Traced, columns: list[Traced], K: Traced) -> list[list[Var]]:
+    """Sixteen rows times each column, added up feature by feature as `TileFloat` does.
+
+    So a column's result is the same to the last bit however many columns there are.
+    """
+    totals = [[zero8() for _ in range(2)] for _ in columns]
+
+    def step(k: Traced, u: int = 0) -> None:
+        v = [F.load8(w + row8 * h + k * F.bytes8 + F.bytes8 * u) for h in range(2)]
+        for c, x in enumerate(columns):
+            number = broadcast("f32x8", "f32", x + k * 4 + 4 * u)
+            for h in range(2):
+                totals[c][h].set(fma(v[h], number, totals[c][h]))
+
+    body = K & -4
+    for k in loop(0, body, 4):
+        for h in range(2):
+            fetch(w + row8 * h + k * F.bytes8, F.bytes8 * 4)
+        for u in range(4):
+            step(k, u)
+    for k in loop(body, K):
+        step(k)
+    return totals
+
+
 def rows8(F: type[Format], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
     if issubclass(F, Blocks32):
         return rows8_32(F, w, columns, K)
@@ -222,19 +251,19 @@ class Tile32(Tile):
     """Sides: the scales of 16 rows for each block; after all those, the minimums."""
 
     def decode(self, w: Traced, half: int, blocks: Traced) -> None:
-        for b in loop(blocks):
-            p = w + b * self.F.bytes8
+        for b in loop(blocks * (self.F.block >> 5)):
+            p, quants = self.F.part(w, b)
             store(self.side + b * 64 + 32 * half, load_half(p))
             if self.F.mins:
                 store(self.side + 2 * TILE + b * 64 + 32 * half, load_half(p + 16))
-            for g, q in self.F.quants(p):
+            for g, q in self.F.quants(quants):
                 store(self.data + b * 512 + 64 * g + 32 * half, q)
 
     def product(self, columns, K, k, blocks, y, y_stride):
         F = self.F
         totals = [[Var(begin(y + y_stride * c + 32 * r, k)) for r in range(2)] for c in range(len(columns))]
         first = (k >> 5) * 4
-        for b in loop(blocks):
+        for b in loop(blocks * (F.block >> 5)):
             at = [x + first + b * 4 for x in columns]
             begun = [start32(F, a + Q32.start(K, F.offset) if F.offset else a) for a in at]
             sums = [[v, v] for v in begun]
@@ -393,13 +422,20 @@ def register(F: type[Format]) -> None:
         # without byte products in hardware, every width but one is bound by arithmetic
         together, narrow = (GROUP, NARROW) if tracer.target.avx2 else (1, 1)
 
+        at_once = 2 if issubclass(F, Floats) else 1  # groups of eight rows
+
         def columns(r: Traced, first: Traced, size: int) -> None:
             chosen = [x + (first + c) * x_stride for c in range(size)]
-            for c, total in enumerate(rows8(F, w + r * row8, chosen, K)):
-                store(y + (first + c) * y_stride + r * 32, total.get())
+            if issubclass(F, Floats):
+                totals = rows16_float(F, w + r * (row8 * 2), row8, chosen, K)
+            else:
+                totals = [[total] for total in rows8(F, w + r * row8, chosen, K)]
+            for c, groups in enumerate(totals):
+                for h, total in enumerate(groups):
+                    store(y + (first + c) * y_stride + r * (32 * at_once) + 32 * h, total.get())
 
         with when(n <= narrow):
-            for r in claim(counter, (rows + 7) >> 3, threads):
+            for r in claim(counter, (rows + 8 * at_once - 1) // (8 * at_once), threads):
                 whole = n & -together
                 for c in loop(0, whole, together):
                     columns(r, c, together)

@@ -54,7 +54,8 @@ class Q32:
 
     @staticmethod
     def start(K: Traced, offset: int) -> Traced:
-        return K + (K >> 3) * {8: 2, 16: 3}[offset]
+        """An offset of 1 takes the sums times -8."""
+        return K + (K >> 3) * {1: 2, 8: 2, 16: 3}[offset]
 
 
 class Q256:
