@@ -36,6 +36,8 @@ def echo() -> Iterator[Any]:
         chat = live.server.chat
         assert chat is not None
         chat.model.markers = Markers(("<think>", "</think>"), ("<call>", "</call>"), (JsonCalls(),))
+        tokenizer: Any = chat.model.tokenizer
+        tokenizer.vocab_size, tokenizer.eog = 128, frozenset({0})  # a vocabulary that grammars are soon compiled for
         template: Any = chat.template
         template.render = lambda messages, **settings: messages[-1]["content"]
         yield live

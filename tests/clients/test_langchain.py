@@ -55,10 +55,11 @@ def test_a_refusal_is_a_bad_request_and_not_asked_again(model, echo) -> None:
     assert len(echo.engine.requests) == 1, "what fails once fails again: the client is told not to retry"
 
 
-def test_structured_output_is_read_out_of_the_json_schema_mode(model) -> None:
+def test_structured_output_is_read_out_of_the_json_schema_mode(model, echo) -> None:
     schema = {"title": "Person", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     able = model.with_structured_output(schema, method="json_schema")
     assert able.invoke(json.dumps({"name": "Ada"})) == {"name": "Ada"}
+    assert echo.engine.requests[-1].sampling.grammar is not None
 
 
 def test_ollamas_chat_model_answers_streams_and_calls(echo) -> None:

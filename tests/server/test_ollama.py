@@ -158,6 +158,22 @@ def test_thinking_is_a_variable_of_the_template(live, think, variables) -> None:
     assert {name: settings[name] for name in settings if name != "tools"} == variables
 
 
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize("form", ["json", SCHEMA], ids=["json", "schema"])
+def test_a_format_becomes_a_grammar(live, monkeypatch, form) -> None:
+    tokenizer = live.server.chat.model.tokenizer
+    monkeypatch.setattr(tokenizer, "vocab_size", 128)
+    monkeypatch.setattr(tokenizer, "eog", frozenset({0}), raising=False)
+    client = ollama.Client(host=live.url)
+    client.chat("m", messages=[USER], format=form)
+    client.generate("m", "hi", format=form)
+    assert all(request.sampling.grammar is not None for request in live.engine.requests)
+    client.generate("m", "hi", format="")
+    assert live.engine.requests[-1].sampling.grammar is None
+
+
 def test_a_request_without_messages_says_that_the_model_is_loaded(live) -> None:
     for path, said in (
         ("/api/chat", {"message": {"role": "assistant", "content": ""}}),
@@ -237,6 +253,7 @@ BOTH = ("/api/chat", "/api/generate")
         (BOTH, {"keep_alive": True}, ["keep_alive", "true"]),
         (BOTH, {"format": "yaml"}, ["format", "yaml"]),
         (BOTH, {"format": 5}, ["format", "5"]),
+        (BOTH, {"format": {"type": "string", "pattern": "["}}, ["format", "pattern"]),
         (BOTH, {"logprobs": True}, ["logprobs"]),
         (BOTH, {"stream": "no"}, ["stream"]),
         (BOTH[1:], {"images": ["aGk="]}, ["images", "-mmproj"]),
