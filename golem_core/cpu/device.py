@@ -16,6 +16,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
     elementwise,
     experts,
+    hadamard,
     products,
     program,
     quantize,

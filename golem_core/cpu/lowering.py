@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ class CpuLowering:
     def table(self) -> Lowering:
         entrywise = ("add", "gelu", "mul", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
         products = ("embed", "linear", "expert_linear", "route", "lookup", "combine")
-        others = ("attend", "causal_conv1d", "delta_net", "l2_norm", "rms_norm", "rope", "store", *products)
+        norms = ("hadamard", "l2_norm", "rms_norm", "rope", "transpose")
+        others = ("attend", "causal_conv1d", "delta_net", "store", *norms, *products)
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 
@@ -225,6 +227,10 @@ class CpuLowering:
         lead, n = node["x"].size // shape[-1], node["stop"] - node["start"]
         p.step("slice", x, x.stride, y, y.stride, lead, shape[-1], node["start"], n, Count(y.rows))
 
+    def transpose(self, p: Planner, node: Node) -> None:
+        x, y, (a, b, *rest) = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
+        p.step("transpose", x, x.stride, y, y.stride, a, b, prod(rest), Count(y.rows))
+
     # ------------------------------------------------------------ norms and attention
 
     def rms_norm(self, p: Planner, node: Node) -> None:
@@ -239,6 +245,10 @@ class CpuLowering:
         x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
         lead = node["x"].size // shape[-1]
         p.step("l2_norm", x, x.stride, y, y.stride, lead, shape[-1], Count(y.rows), float(node["eps"]))
+
+    def hadamard(self, p: Planner, node: Node) -> None:
+        x, y, block = p.read(node["x"]), p.write(node.results[0]), node["block"]
+        p.step("hadamard", x, x.stride, y, y.stride, node["x"].size // block, block, Count(y.rows), block**-0.5)
 
     def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
         """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""

@@ -51,6 +51,7 @@ class Graph:
     embed = ops.embed
     expert_linear = ops.expert_linear
     gelu = ops.gelu
+    hadamard = ops.hadamard
     l2_norm = ops.l2_norm
     linear = ops.linear
     lookup = ops.lookup
@@ -66,6 +67,7 @@ class Graph:
     softplus = ops.softplus
     store = ops.store
     take = ops.take
+    transpose = ops.transpose
     view = ops.view
 
     def __init__(self) -> None:

@@ -81,6 +81,27 @@ def _(run: Run, x, eps):
     return x / np.sqrt(np.sum(x * x, -1, keepdims=True, dtype=np.float64) + eps).astype(f32)
 
 
+@op()
+def hadamard(g: Graph, x: Value, *, block: int) -> Value:
+    """H x / sqrt(block) for every `block` consecutive entries of the last axis.
+
+    H is Sylvester's matrix: (1), then ((H, H), (H, -H)).  The transform undoes itself.
+    """
+    check(block > 0 and block & (block - 1) == 0, f"a block of {block} is no power of two")
+    check(x.shape[-1] % block == 0, f"the last axis has {x.shape[-1]} entries, no whole number of blocks of {block}")
+    return result(x.shape)
+
+
+@hadamard.define
+def _(run: Run, x, block):
+    y, half = x.reshape(-1, block), 1
+    while half < block:
+        pairs = y.reshape(len(y), -1, 2, half)
+        y = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).reshape(-1, block)
+        half *= 2
+    return y.reshape(x.shape) * f32(block**-0.5)
+
+
 @op(facts=("position",))
 def rope(
     g: Graph,
@@ -363,6 +384,18 @@ def view(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
 @view.define
 def _(run: Run, x, shape):
     return x.reshape(len(x), *shape)
+
+
+@op()
+def transpose(g: Graph, x: Value) -> Value:
+    """The first two axes of x (a, b, ...) change places -> (b, a, ...)."""
+    check(len(x.shape) > 1, "x has a single axis")
+    return result((x.shape[1], x.shape[0], *x.shape[2:]))
+
+
+@transpose.define
+def _(run: Run, x):
+    return np.ascontiguousarray(np.swapaxes(x, 1, 2))
 
 
 @op()

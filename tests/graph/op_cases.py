@@ -191,6 +191,20 @@ for _n in (64, 19):
             g.output(name, y)
 
 
+for _block in (1, 4, 8, 32, 256):
+
+    @case(f"hadamard-{_block}")
+    def _(g, rng, block=_block):
+        g.output("row", g.hadamard(x(g, rng, 2 * 256), block=block))
+        g.output("heads", g.hadamard(x(g, rng, 3, block), block=block))
+
+
+@case("transpose", tolerance=0)
+def _(g, rng):
+    g.output("three", g.transpose(x(g, rng, 3, 5, 19)))
+    g.output("two", g.transpose(x(g, rng, 4, 6)))
+
+
 @case("extremes")
 def _(g, rng):
     a = x(g, rng, 32, scale=1000.0)

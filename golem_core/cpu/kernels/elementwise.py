@@ -147,6 +147,17 @@ def slice_rows(a: Traced, thread: Traced, threads: Traced) -> None:
         each(n, lambda at, t: store(target + at, load(t, source + at)))
 
 
+@kernel("transpose")
+def transpose(a: Traced, thread: Traced, threads: Traced) -> None:
+    """(first, second, n) floats -> (second, first, n)."""
+    x, x_stride, y, y_stride, first, second, n, count = arguments(a, 8)
+    for i in share(first * second * load("i64", count), thread, threads):
+        c, k = i // (first * second), i % (first * second)
+        source = x + c * x_stride + k * n * 4
+        target = y + c * y_stride + (k % second * first + k // second) * n * 4
+        each(n, lambda at, t: store(target + at, load(t, source + at)))
+
+
 @kernel("gather")
 def gather(a: Traced, thread: Traced, threads: Traced) -> None:
     """Rows `index` of x, whole strides (multiples of 64 bytes)."""
