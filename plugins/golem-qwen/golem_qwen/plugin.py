@@ -20,6 +20,7 @@ from golem_core import (
 )
 from golem_qwen import qwen3, qwen35, templates
 from golem_qwen.config import sampling_defaults, suppressed, verify, vocabulary
+from golem_qwen.rotation import refuse_unlisted
 
 MARKERS = Markers(
     thought=("<think>", "</think>"),
@@ -41,6 +42,7 @@ def open_qwen3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
     verify(file, cfg.blocks, cfg.tensors())
+    refuse_unlisted(file, None, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
 
 
@@ -48,6 +50,7 @@ def open_qwen35(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
     verify(file, cfg.blocks + cfg.predicting, cfg.tensors())
+    refuse_unlisted(file, cfg.rotation, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Unsupported, Value, Weights
 from golem_qwen.config import Keys, Tensor, of_block
+from golem_qwen.rotation import Products, Rotation
 
 L2_EPS = 1e-6
 """Of the norms of queries and keys in a delta net, whatever the file says of other norms."""
@@ -71,13 +72,13 @@ class Qwen35Config:
     rope_base: float
     rope_dims: int
     predicting: int  # blocks behind the trunk that draft further tokens; they are not run
+    rotation: Rotation | None
 
     @classmethod
     def read(cls, file: ModelFile, vocabulary: int) -> Qwen35Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
         keys.refuse_rope_scaling()
-        refuse_rotated_weights(file)
         total, predicting = keys.count("block_count"), keys.get("nextn_predict_layers", 0)
         if not 0 <= predicting < total:
             raise BadFile(keys.named("nextn_predict_layers", predicting) + f", but there are {total} blocks")
@@ -105,6 +106,7 @@ class Qwen35Config:
             rope_base=keys.get("rope.freq_base", 1e7),
             rope_dims=rope_dims,
             predicting=predicting,
+            rotation=Rotation.read(file),
         )
 
     @property
@@ -177,68 +179,63 @@ def recurrent_blocks(keys: Keys, blocks: int, total: int) -> tuple[bool, ...]:
     return recurrent
 
 
-def refuse_rotated_weights(file: ModelFile) -> None:
-    """Files whose matrices were turned by Hadamard transforms need the same done to activations."""
-    rotated = sorted(key for key in file.metadata if key.startswith("prism.hadamard."))
-    if rotated:
-        raise Unsupported(f"{file.path}: {rotated[0]} is {file.metadata[rotated[0]]!r}; golem-qwen rotates nothing")
-
-
-def attention(g: Graph, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
+def attention(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
     """Every query head comes with a gate of its size, which its result is multiplied by."""
     dim = cfg.head_dim
-    both = g.linear(x, w.attn_q).heads(cfg.heads)
+    both = p.linear(x, w.attn_q).heads(cfg.heads)
     q, gate = g.slice(both, 0, dim), g.slice(both, dim, 2 * dim)
-    k, v = (g.linear(x, each).heads(cfg.kv_heads) for each in (w.attn_k, w.attn_v))
+    k, v = (p.linear(x, each).heads(cfg.kv_heads) for each in (w.attn_k, w.attn_v))
     q = g.rope(g.rms_norm(q, w.attn_q_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
     k = g.rope(g.rms_norm(k, w.attn_k_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
     cache = g.store(k, v, KVRing(cfg.kv_heads, dim))
     y = g.attend(q, cache, scale=1 / sqrt(dim))
-    return g.linear(y * g.sigmoid(g.view(gate, (gate.size,))), w.attn_output)
+    return p.linear(y * g.sigmoid(g.view(gate, (gate.size,))), w.attn_output)
 
 
-def delta_net(g: Graph, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
+def delta_net(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
     """Short convolutions of queries, keys and values, the gated delta rule, and a gated norm of what it gives."""
     d = cfg.delta
     window = Recurrent((d.taps - 1, d.features))
-    mixed, _ = g.causal_conv1d(g.linear(x, w.attn_qkv), w.ssm_conv1d, window)
+    mixed, _ = g.causal_conv1d(p.linear(x, w.attn_qkv), w.ssm_conv1d, window)
     mixed = g.silu(mixed)
     q = g.slice(mixed, 0, d.key_features).heads(d.key_heads)
     k = g.slice(mixed, d.key_features, 2 * d.key_features).heads(d.key_heads)
     v = g.slice(mixed, 2 * d.key_features, d.features).heads(d.heads)
     q, k = g.l2_norm(q, eps=L2_EPS), g.l2_norm(k, eps=L2_EPS)
-    beta = g.sigmoid(g.linear(x, w.ssm_beta))
-    decay = g.softplus(g.linear(x, w.ssm_alpha, w.get("ssm_dt.bias"))) * w.ssm_a
+    beta = g.sigmoid(p.linear(x, w.ssm_beta))
+    decay = g.softplus(p.linear(x, w.ssm_alpha, w.get("ssm_dt.bias"))) * w.ssm_a
     state = Recurrent((d.heads, d.dim, d.dim))
     y, _ = g.delta_net(q, k, v, decay, beta, state, scale=1 / sqrt(d.dim))
-    z = g.linear(x, w.attn_gate).heads(d.heads)
-    return g.linear(g.rms_norm(y, w.ssm_norm, eps=cfg.eps) * g.silu(z), w.ssm_out)
+    z = p.linear(x, w.attn_gate).heads(d.heads)
+    y = g.rms_norm(y, w.ssm_norm, eps=cfg.eps) * g.silu(z)
+    return p.linear(p.grouped(y, w.ssm_out, d.key_heads), w.ssm_out)
 
 
-def feed_forward(g: Graph, w: Weights, x: Value) -> Value:
-    return g.linear(g.silu(g.linear(x, w.ffn_gate)) * g.linear(x, w.ffn_up), w.ffn_down)
+def feed_forward(g: Graph, p: Products, w: Weights, x: Value) -> Value:
+    return p.linear(g.silu(p.linear(x, w.ffn_gate)) * p.linear(x, w.ffn_up), w.ffn_down)
 
 
-def block(g: Graph, cfg: Qwen35Config, w: Weights, recurrent: bool, x: Value) -> Value:
+def block(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, recurrent: bool, x: Value) -> Value:
     mixer = delta_net if recurrent else attention
-    x = x + mixer(g, cfg, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps))
-    return x + feed_forward(g, w, g.rms_norm(x, w.post_attention_norm, eps=cfg.eps))
+    x = x + mixer(g, p, cfg, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps))
+    return x + feed_forward(g, p, w, g.rms_norm(x, w.post_attention_norm, eps=cfg.eps))
 
 
-def hidden_states(g: Graph, cfg: Qwen35Config, weights: Weights) -> list[Value]:
+def hidden_states(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights) -> list[Value]:
     """The embedding, then the result of each block of the trunk: (width,) per column."""
-    states = [g.embed(weights.token_embd)]
+    states = [p.embed(weights.token_embd)]
     for i, recurrent in enumerate(cfg.recurrent):
-        states.append(block(g, cfg, weights.blocks[i], recurrent, states[-1]))
+        states.append(block(g, p, cfg, weights.blocks[i], recurrent, states[-1]))
     return states
 
 
-def head(g: Graph, cfg: Qwen35Config, weights: Weights, x: Value) -> Value:
-    return g.linear(g.rms_norm(x, weights.output_norm, eps=cfg.eps), weights.get("output") or weights.token_embd)
+def head(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights, x: Value) -> Value:
+    return p.linear(g.rms_norm(x, weights.output_norm, eps=cfg.eps), weights.get("output") or weights.token_embd)
 
 
 def build(cfg: Qwen35Config, weights: Weights) -> Graph:
     """The graph of a pass: its output "logits" is (vocabulary,) for each scored column."""
     g = Graph()
-    g.output("logits", head(g, cfg, weights, g.take(hidden_states(g, cfg, weights)[-1])))
+    p = Products(g, cfg.rotation)
+    g.output("logits", head(g, p, cfg, weights, g.take(hidden_states(g, p, cfg, weights)[-1])))
     return g

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGUFWriter
 from golem_qwen import qwen3, qwen35
+from golem_qwen.rotation import Products
 
 from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
 from golem_core.cpu.device import CpuDevice
@@ -38,11 +40,12 @@ class Model:
     def waypoints(self) -> Graph:
         """A graph whose outputs are the embedding, "block 0", "block 1", ..., and the logits, of every column."""
         g = Graph()
-        states: list[Value] = self.family.hidden_states(g, self.config, self.file.weights)
+        products = (Products(g, self.config.rotation),) if self.family is qwen35 else ()
+        states: list[Value] = self.family.hidden_states(g, *products, self.config, self.file.weights)
         g.output("embedding", states[0])
         for i, state in enumerate(states[1:]):
             g.output(f"block {i}", state)
-        g.output("logits", self.family.head(g, self.config, self.file.weights, states[-1]))
+        g.output("logits", self.family.head(g, *products, self.config, self.file.weights, states[-1]))
         return g
 
 
@@ -64,6 +67,37 @@ def model(request):
 def load():
     """load(name) -> the Model of that fixture."""
     return read
+
+
+@pytest.fixture
+def altered(tmp_path):
+    """altered(name, keys=, facts=, tensors=) -> the file of that fixture with other values, None for what is left out.
+
+    `keys` are the architecture's own, `facts` any.
+    """
+
+    def make(name: str, *, keys=(), facts=(), tensors=()) -> ModelFile:
+        with open_model(FIXTURES / f"{name}.gguf") as source:
+            arrays = {key: weight.dequantize() for key, weight in source.weights.items()} | dict(tensors)
+            own = {f"{source.architecture}.{key}": value for key, value in dict(keys).items()}
+            all_facts = dict(source.metadata) | own | dict(facts)
+            writer = GGUFWriter(tmp_path / "altered.gguf", source.architecture)
+        del all_facts["general.architecture"]
+        for key, value in all_facts.items():
+            if value is None:
+                continue
+            add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+            add.get(type(value), writer.add_array)(key, value)
+        for key, array in arrays.items():
+            if array is not None:
+                writer.add_tensor(key, array)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return open_model(tmp_path / "altered.gguf")
+
+    return make
 
 
 Compile = Callable[..., Any]
