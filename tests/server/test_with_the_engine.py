@@ -3,7 +3,9 @@ repeats the one sixteen positions before it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import socket
 import threading
 import time
@@ -154,6 +156,93 @@ def test_many_clients_share_the_slots_and_none_gets_anothers_answer(talk) -> Non
         thread.join()
     assert wrong == []
     assert not engine._active and not engine._queue
+
+
+def test_each_of_two_slots_keeps_its_conversation_and_the_log_says_what_was_read(talk, capfd) -> None:
+    live, _, _ = talk(slots=2)
+    turns = {name: user(f"{name} tells a long story of her own, {name} does") for name in ("Alice", "Robert")}
+
+    def turn(name: str) -> dict[str, Any]:
+        reply = live.chat(messages=turns[name], temperature=0).json()
+        said = reply["choices"][0]["message"]["content"]
+        turns[name] += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+        return reply["usage"]
+
+    first = turn("Alice")
+    assert turn("Robert")["prompt_tokens_details"]["cached_tokens"] <= len("user:")
+    second = turn("Alice")
+    cached = second["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= first["prompt_tokens"]
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("POST")]
+    assert [line.split(" — ")[1] for line in lines] == ["slot 0", "slot 1", "slot 0"]
+    assert lines[2].split(" — ")[2].startswith(f"{second['prompt_tokens'] - cached} prompt in ")
+
+
+def test_two_hundred_clients_at_once_are_all_answered_in_the_order_in_which_they_came(talk) -> None:
+    live, engine, _ = talk(slots=4, context=1024)
+    came: list[Any] = []
+    submit = engine.submit
+
+    def noted(request: Any) -> Any:
+        generation = submit(request)
+        came.append(generation)
+        return generation
+
+    engine.submit = noted  # type: ignore[method-assign]
+
+    async def ask(client: httpx.AsyncClient, index: int) -> httpx.Response:
+        fields = {"messages": user(f"question {index:03}"), "temperature": 0, "max_tokens": 3, "stream": index % 2 == 0}
+        return await client.post("/v1/chat/completions", json=fields)
+
+    async def all_at_once() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=live.url, timeout=60, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, index) for index in range(200)))
+
+    assert [response.status_code for response in asyncio.run(all_at_once())] == [200] * 200
+    started = [generation._started for generation in came]
+    assert len(started) == 200 and started == sorted(started)
+    assert {generation.slot for generation in came} == {0, 1, 2, 3}
+
+
+def test_hanging_up_at_random_moments_leaves_no_slot_taken_and_no_thread(talk) -> None:
+    live, engine, parrot = talk(slots=3, context=1536)
+    parrot.seconds = 0.001
+    assert live.chat(messages=user("0123456789abcdef"), temperature=0, max_tokens=2).status_code == 200
+
+    def threads() -> list[str]:
+        """All but the pool that the framework keeps for files and slow handlers."""
+        return sorted(each.name for each in threading.enumerate() if not each.name.startswith(("asyncio_", "AnyIO")))
+
+    before = threads()
+    dice = random.Random(5)
+
+    async def ask(index: int, stop: asyncio.Semaphore) -> bytes:
+        body = json.dumps({"messages": user("x" * dice.randrange(1, 400)), "max_tokens": 12, "stream": index % 2 == 0})
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        async with stop:
+            reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            patience = dice.uniform(0, 0.06) if index % 3 == 0 else 30
+            try:
+                return await asyncio.wait_for(reader.read(-1), patience)
+            except TimeoutError:
+                return b""
+            finally:
+                writer.transport.abort()
+
+    async def storm() -> list[bytes]:
+        stop = asyncio.Semaphore(12)
+        return await asyncio.gather(*(ask(index, stop) for index in range(240)))
+
+    replies = asyncio.run(storm())
+    assert all(reply.startswith(b"HTTP/1.1 200") for index, reply in enumerate(replies) if index % 3)
+    assert b"" in replies
+    assert until(lambda: not engine._active and not engine._queue)
+    assert not any(slot.busy for slot in engine._pool.slots)
+    assert threads() == before
+    slots = {live.chat(messages=user(f"{n}" * 16), temperature=0, max_tokens=2).status_code for n in range(4)}
+    assert slots == {200}
 
 
 def hang_up(live: Any, stream: bool, after: Any, text: str = "0123456789abcdef") -> None:
