@@ -8,6 +8,11 @@ from __future__ import annotations
 from golem_core.sampling.grammar.ast import Chars, Choice, Grammar, Name, Repeat, Seq, Text, Token
 
 _SMALLEST = {2: 0x80, 3: 0x800, 4: 0x10000}
+MOST = 300  # stacks at one place
+
+
+class TooManyStacks(Exception):
+    """A grammar so ambiguous that its meaning takes too long to find this way."""
 
 
 class Place:
@@ -58,6 +63,8 @@ class Place:
             if stack in seen:
                 continue
             seen.add(stack)
+            if len(seen) > MOST:
+                raise TooManyStacks
             if stack is None or isinstance(stack[0], Chars):
                 done.add(stack)
                 continue
@@ -106,7 +113,7 @@ def _meets(terminal: Chars, low: int, high: int) -> bool:
 
 
 class Pieces:
-    """A tokenizer with all bytes and whatever else a test wants; the last two tokens are a control token and the end."""
+    """A tokenizer of all bytes and whatever else a test wants; last come a control token and the end."""
 
     def __init__(self, *more: str | bytes):
         longer = [piece.encode() if isinstance(piece, str) else piece for piece in more]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from slow_grammar import Pieces, Place, allowed
+from slow_grammar import Pieces, Place, TooManyStacks, allowed
 
 from golem_core.errors import BadRequest
-from golem_core.sampling.grammar import compile_gbnf
 from golem_core.sampling.grammar.ast import (
     Choice,
     Grammar,
@@ -22,7 +21,6 @@ from golem_core.sampling.grammar.ast import (
     outside,
     pruned,
 )
-from golem_core.sampling.grammar.gbnf import parse_gbnf
 from golem_core.sampling.grammar.lark import versions
 from golem_core.sampling.grammar.masks import vocabulary_of
 
@@ -73,8 +71,8 @@ def walk(grammar: Grammar, choose, steps: int = 8) -> None:
         expected = allowed(TOKENIZER, place)
         found = set(np.flatnonzero(matcher.mask()).tolist())
         show = lambda ids: [TOKENIZER.pieces[id] for id in sorted(ids)[:9]]
-        assert not found - expected, (text, "must not come", show(found - expected), versions(finite))
-        assert not expected - found, (text, "may come", show(expected - found), versions(finite))
+        assert not found - expected, (text, "must not come", show(found - expected), list(versions(finite)))
+        assert not expected - found, (text, "may come", show(expected - found), list(versions(finite)))
         assert matcher.complete == place.complete, text
         if not expected:
             return
@@ -88,4 +86,7 @@ def walk(grammar: Grammar, choose, steps: int = 8) -> None:
 @settings(max_examples=150, deadline=None)
 @given(grammars(), st.data())
 def test_masks_are_what_the_grammar_means(grammar, data):
-    walk(grammar, lambda tokens: data.draw(st.sampled_from(tokens)))
+    try:
+        walk(grammar, lambda tokens: data.draw(st.sampled_from(tokens)))
+    except TooManyStacks:
+        reject()

@@ -7,7 +7,7 @@ the tokens of the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from golem_core.sampling.grammar.ast import (
     Chars,
@@ -31,15 +31,15 @@ _LARGEST = 100_000  # nodes of a regular expression
 _OPTIONS = '%llguidance {"no_forcing": true}\n'
 
 
-def versions(grammar: Grammar) -> list[str]:
+def versions(grammar: Grammar) -> Iterator[str]:
     """The texts for a grammar, the fastest first; a later one serves where an earlier one is too large."""
     if any(isinstance(node, Token) for body in grammar.rules.values() for node in walk(body)):
-        return [lark_text(grammar)]
+        yield lark_text(grammar)
+        return
     grammar = loops(grammar)
-    texts = []
     if not recursive_rules(grammar.rules) and _size(grammar) <= _LARGEST:
-        texts.append(_OPTIONS + _expression(grammar))
-    return [*texts, lark_text(tokenized(grammar))]
+        yield _OPTIONS + _expression(grammar)
+    yield lark_text(tokenized(grammar))
 
 
 def lark_text(grammar: Grammar) -> str:
