@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from golem_core.hookspecs import DeviceType, hookimpl
 
 if TYPE_CHECKING:
+    import click
+
     from golem_core.sampling import SamplerStage
     from golem_core.server.app import Server
 
@@ -45,6 +47,9 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
 
     handlers = [*health.handlers(server), *models.handlers(server), *refused.handlers(), *openapi.handlers(server)]
     handlers += ollama_models.handlers(server)
+    from golem_core.hub import hub, routes
+
+    handlers += routes.handlers(hub.hub_of(server))
     if server.chat is not None:
         from golem_core.server import monitoring, ollama, openai_chat, tokens
 
@@ -55,3 +60,10 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
             *tokens.handlers(server),
         ]
     return handlers
+
+
+@hookimpl
+def golem_commands(cli: click.Group) -> None:
+    from golem_core.hub.commands import extension
+
+    cli.add_command(extension)

@@ -12,7 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CORE_OPTIONS", "Address", "Option", "address", "duration", "keys", "natural", "origins", "positive"]
+__all__ = [
+    "CORE_OPTIONS",
+    "Address",
+    "Option",
+    "address",
+    "duration",
+    "keys",
+    "natural",
+    "origins",
+    "positive",
+    "token",
+]
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,13 @@ def keys(text: str) -> tuple[str, ...]:
     return found
 
 
+def token(text: str) -> str:
+    """Read a token that goes into a header: visible ASCII characters, or nothing."""
+    if not all("!" <= character <= "~" for character in text.strip()):
+        raise ValueError("expected visible ASCII characters")
+    return text.strip()
+
+
 def origins(text: str) -> tuple[str, ...]:
     """Read a list of web origins separated by commas: "http://localhost:3000", or "*" for every one."""
     found = tuple(each.strip().removesuffix("/").lower() for each in text.split(",") if each.strip())
@@ -134,5 +152,7 @@ CORE_OPTIONS = (
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
     Option("insecure", "Let -addr name an address that others reach, without an -api-key.", bool, False),
     Option("cors", "Web pages that may read answers in a browser.", origins, (), example="ORIGIN[,ORIGIN]"),
+    Option("token", "The token of extensions and channels; by default a random one.", token),
+    Option("tools", "Tools of this server that conversations of channels may use.", keys, (), example="NAME[,NAME]"),
     Option("metrics", "Count for Prometheus, at /metrics.", bool, False),
 )

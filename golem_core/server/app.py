@@ -6,11 +6,12 @@ binds, says where it listens, and runs until it is told to stop.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,12 @@ from golem_core.options import Address
 from golem_core.server import errors
 from golem_core.server.cors import Cors
 from golem_core.server.errors import Envelope
-from golem_core.server.guard import Guard, check_exposure, is_loopback
+from golem_core.server.guard import Admission, Guard, check_exposure, is_loopback
 from golem_core.server.loading import LoadedChat, default_model, load_chat
 from golem_core.server.log import RequestLog, duration, say
 from golem_core.server.totals import Totals
 
-__all__ = ["Runner", "Server", "application", "listen", "serve"]
+__all__ = ["Runner", "Server", "application", "listen", "local_url", "serve"]
 
 BODY_LIMIT = 64 << 20
 KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
@@ -42,13 +43,18 @@ class Server:
 
     `options` holds the value of every command-line option by its name, `chat` the conversation model if there
     is one, `name` what /v1/models says.  A plugin whose paths have an error envelope of their own puts it in
-    `envelopes` under the path; what must be released at the end goes into `closing`.
+    `envelopes` under the path, and one whose paths let in others than those with an API key puts a function into
+    `admissions`.  `starting` is called with the server's URL on this machine once it listens, `stopping` when it is
+    told to stop, while answers under way are finished; what must be released at the end goes into `closing`.
     """
 
     name: str
     options: Mapping[str, Any]
     chat: LoadedChat | None = None
     envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
+    admissions: dict[str, Admission] = field(default_factory=dict)
+    starting: list[Callable[[str], None]] = field(default_factory=list)
+    stopping: list[Callable[[], None]] = field(default_factory=list)
     closing: list[Callable[[], None]] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
 
@@ -76,7 +82,13 @@ def application(server: Server) -> Any:
 
     listening: Address = server.options["addr"]
     app = _HeadAsGet(app)
-    app = Guard(app, local=is_loopback(listening.host), keys=server.options["api-key"], answer=refuse)
+    app = Guard(
+        app,
+        local=is_loopback(listening.host),
+        keys=server.options["api-key"],
+        answer=refuse,
+        admissions=server.admissions,
+    )
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])
     return RequestLog(app, server.totals.count)
@@ -111,14 +123,20 @@ def listen(address: Address) -> socket.socket:
     return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
 
 
+def local_url(asked: Address, bound: socket.socket) -> str:
+    """Where programs of this machine reach a server that was asked to listen at `asked`."""
+    host = "127.0.0.1" if asked.host in ("", "0.0.0.0", "::") else asked.host
+    return f"http://{Address(host, bound.getsockname()[1])}"
+
+
 class Runner(uvicorn.Server):
     """uvicorn's server for an application and a bound socket.
 
-    SIGINT and SIGTERM let answers under way finish for a while and then return from `run`, so that what was
-    loaded is released; a second SIGINT does not wait.
+    SIGINT and SIGTERM let answers under way finish for a while, during which `stopping` is called on threads, and
+    then return from `run`, so that what was loaded is released; a second SIGINT does not wait.
     """
 
-    def __init__(self, app: Any, bound: socket.socket):
+    def __init__(self, app: Any, bound: socket.socket, stopping: Sequence[Callable[[], None]] = ()):
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -130,6 +148,11 @@ class Runner(uvicorn.Server):
         )
         super().__init__(config)
         self.bound = bound
+        self.stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        stopping = [asyncio.to_thread(each) for each in self.stopping]
+        await asyncio.gather(super().shutdown(sockets), *stopping)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         super().run(sockets or [self.bound])
@@ -167,7 +190,10 @@ def serve(options: Mapping[str, Any]) -> None:
                 say(f"plugin {plugin.name} ({plugin.origin}) failed: {reason}")
         bound = listen(options["addr"])
         say(_listening(options["addr"], bound, chat))
-        Runner(app, bound).run()
+        url = local_url(options["addr"], bound)
+        for start in server.starting:
+            start(url)
+        Runner(app, bound, server.stopping).run()
     finally:
         server.close()
 

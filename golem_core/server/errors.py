@@ -7,6 +7,7 @@ wrong method, body too large) leave in the same envelopes.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -83,6 +84,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 def envelope_of(envelopes: Mapping[str, Envelope], path: str) -> Envelope:
     """The envelope of the longest prefix of `path`; OpenAI's where none is declared."""
+    path = re.sub("/+", "/", path)  # as the router reads it
     prefix = max((each for each in envelopes if path == each or path.startswith(each + "/")), key=len, default=None)
     return openai_envelope if prefix is None else envelopes[prefix]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from golem_core.errors import GolemError
@@ -17,7 +18,10 @@ from golem_core.options import Address
 from golem_core.server.errors import Refusal
 from golem_core.server.log import entry
 
-__all__ = ["Guard", "check_exposure", "is_local_name", "is_loopback"]
+__all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback"]
+
+Admission = Callable[[Any], "Refusal | None"]
+"""From the ASGI scope of a request to why it may not pass, or None."""
 
 _PUBLIC = ("/", "/health", "/v1/models")
 
@@ -72,14 +76,24 @@ class Guard:
     """ASGI middleware that refuses strangers before anything else looks at their request.
 
     `local` turns the look at the Host header on; `keys` are the keys of which a client must present one, none
-    meaning that no key is asked for.  `answer(scope, refusal)` makes the response.
+    meaning that no key is asked for.  `admissions` are asked instead about paths under their prefixes.
+    `answer(scope, refusal)` makes the response.
     """
 
-    def __init__(self, app: Any, *, local: bool, keys: Sequence[str], answer: Callable[[Any, Refusal], Any]):
+    def __init__(
+        self,
+        app: Any,
+        *,
+        local: bool,
+        keys: Sequence[str],
+        answer: Callable[[Any, Refusal], Any],
+        admissions: Mapping[str, Admission] | None = None,
+    ):
         self.app = app
         self.local = local
         self.keys = [key.encode() for key in keys]
         self.answer = answer
+        self.admissions = admissions or {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         refusal = self.refusal(scope) if scope["type"] == "http" else None
@@ -91,6 +105,10 @@ class Guard:
 
     def refusal(self, scope: Any) -> Refusal | None:
         """Why this request may not pass, or None."""
+        path = re.sub("/+", "/", scope["path"])  # as the router reads it
+        for prefix, admission in self.admissions.items():
+            if path == prefix or path.startswith(prefix + "/"):
+                return admission(scope)
         headers = dict(reversed(scope["headers"]))
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and not is_local_name(host):

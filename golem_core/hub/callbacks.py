@@ -1,0 +1,126 @@
+"""Calling an extension back: one JSON request over loopback HTTP, and what its answer means.
+
+No proxy, no redirect, a limit on the answer's size, and a limit on the time of the whole call, however slowly
+the answer comes.  Calls may be made from any thread; `close` ends those under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from golem_core.hub.errors import CallbackFailed
+from golem_core.hub.registry import Registration
+
+__all__ = ["ANSWER_LIMIT", "TIMEOUT", "Callbacks"]
+
+TIMEOUT = 120.0
+ANSWER_LIMIT = 16 << 20
+
+
+class Callbacks:
+    """Requests to extensions, each with the hub's token."""
+
+    def __init__(self, token: str, timeout: float = TIMEOUT):
+        self.token = token
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._closed = False
+
+    def post(self, extension: Registration, path: tuple[str, ...], body: Any) -> dict[str, Any]:
+        """POST `body` as JSON and return the object that comes back.
+
+        `path` is segments, which are quoted.  Raises CallbackFailed, naming the extension, for an error object
+        whatever the status, for any status but 200, and for no answer within the time.
+        """
+        place = urlsplit(extension.callback_url)
+        target = "/".join([place.path, *(quote(segment, safe="") for segment in path)])
+        host = "::1" if place.hostname == "::1" else "127.0.0.1"
+        status, content = self._exchange(extension.name, host, place.port or 80, target, msgspec.json.encode(body))
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            answer = None
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("code") or "an error without a message"
+            code = error.get("code")
+            raise CallbackFailed(f"{extension.name}: {message}", code if isinstance(code, str) else None)
+        if error:
+            raise CallbackFailed(f"{extension.name}: {error}")
+        if status != 200:
+            raise CallbackFailed(f"{extension.name}: unexpected status {status}")
+        if not isinstance(answer, dict):
+            raise CallbackFailed(f"{extension.name}: the answer is not a JSON object")
+        return answer
+
+    def close(self) -> None:
+        """End the calls under way; later ones fail."""
+        with self._lock:
+            self._closed = True
+            for each in self._open:
+                _shut(each)
+
+    def _exchange(self, name: str, host: str, port: int, target: str, body: bytes) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
+        late = threading.Event()
+        timer = None
+        try:
+            connection.connect()
+            opened = connection.sock
+            self._enter(opened)
+            timer = threading.Timer(self.timeout, lambda: (late.set(), _shut(opened)))
+            timer.daemon = True
+            timer.start()
+            try:
+                connection.request("POST", target, body, headers)
+                answer = connection.getresponse()
+                content = answer.read(ANSWER_LIMIT + 1)
+            finally:
+                self._leave(opened)
+        except (OSError, http.client.HTTPException) as error:
+            raise CallbackFailed(f"{name}: {self._why(error, late)}") from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+            connection.close()
+        if late.is_set():
+            raise CallbackFailed(f"{name}: no answer within {self.timeout:g} s")
+        if len(content) > ANSWER_LIMIT:
+            raise CallbackFailed(f"{name}: the answer is larger than {ANSWER_LIMIT} bytes")
+        return answer.status, content
+
+    def _why(self, error: Exception, late: threading.Event) -> str:
+        if self._closed:
+            return "the server is stopping"
+        if late.is_set() or isinstance(error, TimeoutError):
+            return f"no answer within {self.timeout:g} s"
+        if isinstance(error, ConnectionRefusedError):
+            return "nothing listens at its callback_url"
+        return f"the connection failed: {error or type(error).__name__}"
+
+    def _enter(self, opened: socket.socket) -> None:
+        with self._lock:
+            if self._closed:
+                raise ConnectionAbortedError("the server is stopping")
+            self._open.add(opened)
+
+    def _leave(self, opened: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(opened)
+
+
+def _shut(opened: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,200 @@
+"""Running the installed extensions: each is a child process, started again when it ends, and ended with the server.
+
+A child is the leader of a process group of its own, which is ended as a whole; what it prints goes to standard
+error under its name.  An extension whose folder is removed is ended within a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from golem_core.errors import GolemError
+from golem_core.hub import launch
+from golem_core.hub.config import Home
+from golem_core.hub.environment import binaries, make_environment
+from golem_core.hub.manifest import Manifest, installed
+from golem_core.hub.registry import Registry
+
+__all__ = ["Backoff", "Supervisor", "environment_of"]
+
+GRACE = 5.0
+"""Seconds between asking a process to end and ending it."""
+
+
+class Backoff:
+    """How long to wait before an extension is started again: 1 s, doubling to 30 s, from 1 s after a long run."""
+
+    FIRST, LONGEST, LONG_RUN = 1.0, 30.0, 60.0
+
+    def __init__(self) -> None:
+        self._next = self.FIRST
+
+    def after(self, ran: float) -> float:
+        """The seconds to wait after a run of `ran` seconds."""
+        if ran > self.LONG_RUN:
+            self._next = self.FIRST
+        delay, self._next = self._next, min(self._next * 2, self.LONGEST)
+        return delay
+
+
+def environment_of(
+    folder: Path, url: str, token: str, own: Mapping[str, object], parent: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment variables of a child: the parent's, the extension's own, and where the hub is."""
+    venv = folder / ".venv"
+    made = dict(parent) | {
+        "PATH": os.pathsep.join([str(binaries(venv)), *filter(None, [parent.get("PATH")])]),
+        "VIRTUAL_ENV": str(venv),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for name in ("PYTHONHOME", "PYTHONPATH", "GOLEM_URL", "GOLEM_TOKEN"):
+        made.pop(name, None)
+    made |= {name: value for name, value in own.items() if isinstance(value, str) and value.strip()}
+    return made | {"GOLEM_URL": url} | ({"GOLEM_TOKEN": token} if token else {})
+
+
+class Supervisor:
+    """Keeps the extensions of a folder running; `wait` stands in for waiting in tests."""
+
+    def __init__(
+        self,
+        home: Home,
+        registry: Registry,
+        token: str,
+        say: Callable[[str], None],
+        *,
+        grace: float = GRACE,
+        wait: Callable[[float], object] | None = None,
+    ):
+        self._home = home
+        self._registry = registry
+        self._token = token
+        self._say = say
+        self._grace = grace
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._lock = threading.Lock()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._keepers: list[threading.Thread] = []
+
+    def start(self, url: str) -> None:
+        """Start every installed extension; one that cannot be started is said, and the others go on."""
+        found = installed(self._home.extensions, self._say)
+        for folder, manifest in found:
+            name = f"extension {manifest.name}"
+            keeper = threading.Thread(target=self._keep, args=(folder, manifest, url), name=name, daemon=True)
+            self._keepers.append(keeper)
+            keeper.start()
+        if found:
+            threading.Thread(target=self._watch, name="extension folders", daemon=True).start()
+
+    def stop(self) -> None:
+        """End every extension: asked first, and made to after the grace."""
+        self._stopping.set()
+        self._signal_all(signal.SIGTERM)
+        until = time.monotonic() + self._grace
+        for keeper in self._keepers:
+            keeper.join(max(0.0, until - time.monotonic()))
+        self._signal_all(signal.SIGKILL)
+        for keeper in self._keepers:
+            keeper.join(self._grace)
+
+    def _keep(self, folder: Path, manifest: Manifest, url: str) -> None:
+        """Run one extension until the server stops or it is removed."""
+        name, backoff = manifest.name, Backoff()
+        while not self._stopping.is_set() and folder.exists():
+            began = time.monotonic()
+            try:
+                status = self._run(folder, manifest, url)
+            except (GolemError, OSError) as error:
+                ended = f"could not be started: {error}"
+            else:
+                ended = f"ended with status {status}"
+            self._registry.drop(name)
+            if self._stopping.is_set() or not folder.exists():
+                break
+            delay = backoff.after(time.monotonic() - began)
+            self._say(f"[{name}] {ended}")
+            self._say(f"[{name}] starting again in {delay:g} s")
+            self._wait(delay)
+
+    def _run(self, folder: Path, manifest: Manifest, url: str) -> int:
+        """Run one extension once, and return its status.  Nothing of its group is left when this returns."""
+        venv = folder / ".venv"
+        if not binaries(venv).is_dir():
+            self._say(f"[{manifest.name}] repairing its environment")
+            make_environment(folder, self._say)
+        about = self._home.config().extension(manifest.name)
+        own = about.get("env") if isinstance(about.get("env"), dict) else {}
+        variables = environment_of(folder, url, self._token, own or {}, os.environ)
+        command = manifest.command(binaries(venv))
+        with self._lock:
+            if self._stopping.is_set():
+                return 0
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command],
+                cwd=folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running[manifest.name] = process
+        assert process.stdout is not None
+        threading.Thread(target=self._relay, args=(manifest.name, process.stdout), daemon=True).start()
+        if hasattr(os, "waitid"):  # its number is not given to another process before it is waited for
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with self._lock:
+            _signal(process, signal.SIGKILL)
+            del self._running[manifest.name]
+            return process.wait()
+
+    def _relay(self, name: str, output: IO[bytes]) -> None:
+        with output:
+            while line := output.readline(1 << 16):
+                self._say(f"[{name}] {line.decode('utf-8', 'replace').rstrip()}")
+
+    def _watch(self) -> None:
+        """End extensions whose folder is gone."""
+        ended: set[int] = set()
+        while not self._stopping.wait(1.0):
+            with self._lock:
+                gone = [
+                    (name, process)
+                    for name, process in self._running.items()
+                    if process.pid not in ended and not (self._home.extensions / name).exists()
+                ]
+                for name, process in gone:
+                    ended.add(process.pid)
+                    self._say(f"[{name}] was removed")
+                    _signal(process, signal.SIGTERM)
+            for name, process in gone:
+                threading.Timer(self._grace, self._kill, (name, process)).start()
+
+    def _kill(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if self._running.get(name) is process:
+                _signal(process, signal.SIGKILL)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        with self._lock:
+            for process in self._running.values():
+                _signal(process, number)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Signal a process group whose leader has not been waited for."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
