@@ -40,14 +40,17 @@ class Keys:
             raise BadFile(self.named(key, value) + ", a number of at least 1 was expected")
         return value
 
-    def per_block(self, key: str, blocks: int, default: Any = None) -> tuple[Any, ...]:
-        """One entry per block, of a key that holds a list of them or one for all."""
+    def per_block(self, key: str, blocks: int, default: Any = None, behind: int = 0) -> tuple[Any, ...]:
+        """One entry per block, of a key that holds a list of them or one for all.
+
+        A list may go on for the blocks `behind` those.
+        """
         value = self.required(key) if default is None else self.get(key, default)
         if not isinstance(value, list):
             return (value,) * blocks
-        if len(value) != blocks:
+        if len(value) not in (blocks, blocks + behind):
             raise BadFile(self.named(key, f"a list of {len(value)}") + f", but there are {blocks} blocks")
-        return tuple(value)
+        return tuple(value[:blocks])
 
     def head_dim(self, default: int | None = None) -> int:
         """The size of a head, for keys and values alike."""

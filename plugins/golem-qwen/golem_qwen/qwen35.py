@@ -97,8 +97,8 @@ class Qwen35Config:
             context=keys.count("context_length"),
             width=keys.count("embedding_length"),
             eps=keys.required("attention.layer_norm_rms_epsilon"),
-            ffn=keys.per_block("feed_forward_length", total)[:blocks],
-            recurrent=recurrent_blocks(keys, blocks, total),
+            ffn=keys.per_block("feed_forward_length", blocks, behind=predicting),
+            recurrent=recurrent_blocks(keys, blocks, behind=predicting),
             delta=DeltaConfig.read(keys),
             heads=heads,
             kv_heads=kv_heads,
@@ -162,16 +162,14 @@ def only(keys: Keys, key: str, default: int | None = None) -> int:
     return found.pop()
 
 
-def recurrent_blocks(keys: Keys, blocks: int, total: int) -> tuple[bool, ...]:
-    """Which blocks are delta nets: as the file lists them, or all but every `full_attention_interval`th; the tensors
-    must agree."""
+def recurrent_blocks(keys: Keys, blocks: int, behind: int) -> tuple[bool, ...]:
+    """Which blocks are delta nets: as the file lists them, or all but every `full_attention_interval`th.
+
+    Raises BadFile where the tensors disagree.
+    """
     interval = keys.count("full_attention_interval", 4)
-    said = keys.get("attention.recurrent_layers")
-    if said is None:
-        said = [(i + 1) % interval != 0 for i in range(blocks)]
-    elif len(said) not in (blocks, total):
-        raise BadFile(keys.named("attention.recurrent_layers", f"a list of {len(said)}") + f" for {total} blocks")
-    recurrent = tuple(bool(each) for each in said[:blocks])
+    every = [(i + 1) % interval != 0 for i in range(blocks)]
+    recurrent = tuple(map(bool, keys.per_block("attention.recurrent_layers", blocks, default=every, behind=behind)))
     for i, each in enumerate(recurrent):
         if (keys.file.weights.get(f"blk.{i}.ssm_out") is not None) != each:
             kind = "a delta net" if each else "attention"

@@ -59,7 +59,10 @@ def test_a_value_that_cannot_be_is_refused_where_there_are_delta_nets(altered, k
     [
         ({"full_attention_interval": 4}, "block 2 is a delta net by its keys"),
         ({"attention.recurrent_layers": [True, False, True, True, True]}, "block 1 is attention by its keys"),
-        ({"attention.recurrent_layers": [True, True]}, "a list of 2 for 5 blocks"),
+        (
+            {"attention.recurrent_layers": [True, True]},
+            "qwen35.attention.recurrent_layers is a list of 2, but there are 5 blocks",
+        ),
     ],
 )
 def test_keys_and_tensors_agree_on_which_blocks_are_delta_nets(altered, keys, said):

@@ -1,7 +1,7 @@
 """The built-in chat templates: what a conversation becomes when the file brings no template of its own.
 
-What is expected of turns, thoughts, calls and results was compared with the published templates; the words that declare
-tools are our own.
+Turns, thoughts, calls and results are expected as the templates published with the models write them; the words that
+declare tools are our own.
 """
 
 from __future__ import annotations
