@@ -258,8 +258,8 @@ class Engine:
         self._wake_readers()  # now, because a running pass leaves the interpreter to them
         try:
             logits = self._runner.run(chunks, waited)
-            alone = len(self._active) == 1
-            rows = [self._drawable(conversation, row, alone) for conversation, row in zip(scored, logits, strict=True)]
+            if len(logits) != len(scored):
+                raise ValueError(f"{len(logits)} rows of logits for {len(scored)} scored columns")
             for chunk in chunks:
                 chunk.conversation.fed(chunk.count)
         except Exception as error:  # whatever a device raises concerns the conversations in this pass only
@@ -274,11 +274,12 @@ class Engine:
             self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
-        for conversation, row in zip(scored, rows, strict=True):
+        alone = len(self._active) == 1
+        for conversation, row in zip(scored, logits, strict=True):
             if alone:
-                self._draw(conversation, row)
-            else:
-                self._to_draw.put((conversation, row))
+                self._draw(conversation, self._drawable(conversation, row, alone))
+            else:  # each at once: the first is drawn for while the next is copied
+                self._to_draw.put((conversation, self._drawable(conversation, row, alone)))
 
     def _fail(self, conversation: Conversation, what: str, error: Exception) -> None:
         """End a conversation whose slot's contents are anybody's guess."""
