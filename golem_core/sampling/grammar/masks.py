@@ -167,6 +167,8 @@ class GrammarMatcher:
         Whether the answer may end is not in it.  Raises GolemError where the grammar is too ambiguous to go on.
         """
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.get_error().startswith("NoExtension"):  # the grammar goes on, and no token does
+            return np.zeros(self._vocabulary.size, bool)
         self._check()
         return np.unpackbits(bits, count=self._vocabulary.size, bitorder="little").view(bool)
 

@@ -51,7 +51,8 @@ class GrammarSampler:
         assert context.tokenizer is not None
         self._tokenizer = context.tokenizer
         self._ends = np.array(sorted(each for each in context.tokenizer.eog if each < context.vocab_size), np.int64)
-        self._matcher = constraint.grammar.matcher()
+        self._grammar = constraint.grammar
+        self._matcher = self._grammar.matcher()
         self._ended = False
         self._alive = True  # the answer so far follows the grammar
         self._before = None
@@ -82,7 +83,9 @@ class GrammarSampler:
             return
         before = self._before.state
         self._before.accept(self._tokenizer.piece(token, special=True))
-        if before == "undecided" and self._alive:
+        if before == "undecided" and self._before.state in ("inside", "after"):
+            self._matcher, self._alive = self._grammar.matcher(), True  # what it has seen was the mark
+        elif before == "undecided" and self._alive:
             self._alive = self._matcher.allows(token)
             if self._alive:
                 self._matcher.accept(token)
