@@ -101,15 +101,13 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     tools = declared_tools(request.tools, request.tool_choice)
     sampling = _sampling(chat, request, plain)
     budget = _budget(request) or chat.answer_budget
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    stop = _stop(request)
     if prompt is None:
         prompt = chat.encode(rendered(chat, request))
     if grammar is not None:
         thinks = _template_settings(request)["enable_thinking"]
         sampling = replace(sampling, grammar=constraint(chat.model, grammar, prompt, thinks=thinks))
-    generation = GenerationRequest(
-        prompt=prompt, max_tokens=budget, sampling=sampling, stop=tuple(each for each in stop if each)
-    )
+    generation = GenerationRequest(prompt=prompt, max_tokens=budget, sampling=sampling, stop=stop)
     options = request.stream_options
     return Asked(generation, bool(request.stream), bool(options and options.include_usage), tools)
 
@@ -117,7 +115,7 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
 def rendered(chat: LoadedChat, request: ChatRequest) -> str:
     """The text of the request's conversation, up to where the model speaks."""
     tools = declared_tools(request.tools, request.tool_choice)
-    return chat.text(conversation(request.messages or []), tools, **_template_settings(request))
+    return chat.text(conversation(request.messages or []), tools, _template_settings(request))
 
 
 def _budget(request: ChatRequest) -> int | None:
@@ -127,6 +125,21 @@ def _budget(request: ChatRequest) -> int | None:
         if value is not None and value > 0:
             return value
     return None
+
+
+MOST_STOPS = 1000
+MOST_STOP_BYTES = 64 << 10  # of all of them
+
+
+def _stop(request: ChatRequest) -> tuple[str, ...]:
+    """The texts at which the answer ends; empty ones count as absent."""
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stop) > MOST_STOPS:
+        raise BadRequest(f"stop: {len(stop)} texts were given, {MOST_STOPS} at most are taken", param="stop")
+    size = sum(len(each.encode("utf-8", "surrogatepass")) for each in stop)
+    if size > MOST_STOP_BYTES:
+        raise BadRequest(f"stop: the texts have {size} bytes, {MOST_STOP_BYTES} at most are taken", param="stop")
+    return tuple(each for each in stop if each)
 
 
 _LARGEST = 1e6  # far beyond what any of these fields is used with; logits stay finite
@@ -205,10 +218,5 @@ def _template_settings(request: ChatRequest) -> dict[str, Any]:
             raise BadRequest(
                 f"chat_template_kwargs.{name}: expected true or false, got {shown(settings[name])}",
                 param="chat_template_kwargs",
-            )
-    for name in ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token"):
-        if name in settings:
-            raise BadRequest(
-                f"chat_template_kwargs.{name}: the server sets {name} itself", param="chat_template_kwargs"
             )
     return settings

@@ -62,6 +62,8 @@ REFUSED = [
     ({"repeat_last_n": -2}, ["repeat_last_n", "-2"]),
     ({"stop": 5}, ["stop", "5"]),
     ({"stop": ["a", 5]}, ["stop[1]", "5"]),
+    ({"stop": ["a"] * 1001}, ["stop", "1001", "1000"]),
+    ({"stop": ["é" * 32_768, "b"]}, ["stop", "65537", "65536"]),
     ({"stream": "yes"}, ["stream", "yes"]),
     ({"stream_options": []}, ["stream_options"]),
     ({"logit_bias": {"-1": 1}}, ["logit_bias", "-1"]),

@@ -81,3 +81,25 @@ def test_of_several_in_one_piece_the_earliest_counts():
 
 def test_more_than_four_are_accepted():
     assert cut(list("say six now"), ["one", "two", "three", "four", "five", "six"]) == ("say ", True)
+
+
+def test_a_stop_string_inside_the_beginning_of_another_is_met():
+    assert cut(list("xabcabd"), ["abcabe", "bca"]) == ("xa", True)
+
+
+def test_thousands_of_stop_strings_cost_no_more_per_letter(monkeypatch):
+    steps = 0
+    after = StopMatcher._after
+
+    def counted(self, state, letter):
+        nonlocal steps
+        steps += 1
+        return after(self, state, letter)
+
+    monkeypatch.setattr(StopMatcher, "_after", counted)
+    matcher = StopMatcher([f"a{number:05}" for number in range(10_000)])
+    assert steps < 60_000  # one for each of their letters at most
+    steps = 0
+    assert matcher.push("no stop, a123 " * 100) == ("no stop, a123 " * 100, False)
+    assert steps == 1400
+    assert matcher.push("and a04321.") == ("and ", True)
