@@ -16,7 +16,7 @@ import pytest
 from repository_layout import ROOT
 
 from golem_core import cli, plugins
-from golem_core.cpu.formats import FORMATS
+from golem_core.cpu.kernels.products import FORMATS
 from golem_core.options import CORE_OPTIONS, Option
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
