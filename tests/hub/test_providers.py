@@ -1,0 +1,188 @@
+"""Structured answers, embeddings, and the memory that is made of both."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hub_fakes import echo
+
+from golem_core.hub.agent import repaired, title_of
+from golem_core.hub.callbacks import Callbacks
+from golem_core.hub.errors import CallbackFailed
+from golem_core.hub.local import Local
+from golem_core.hub.memory import memories_in
+from golem_core.hub.messages import FunctionCall, Message, ToolCall
+from golem_core.hub.providers import ModelRef, Providers, json_in
+from golem_core.hub.registry import Registry
+
+MODEL = ModelRef("p", "m")
+SCHEMA = {"type": "object"}
+ASK = [Message("user", "extract")]
+
+
+@pytest.fixture
+def providers():
+    return Providers(Registry(), Callbacks("t", 5), Local(None, print))
+
+
+def register(providers, extension, **able) -> None:
+    body = {"name": extension.name, "callback_url": extension.url, "providers": [{"id": "p", **able}]}
+    providers.registry.register(body)
+
+
+def test_a_structured_answer_is_the_data(providers, extension) -> None:
+    found = extension(answers={"/v1/chat/structured": {"data": {"a": 1}}})
+    register(providers, found, structured=True)
+    assert providers.structured(MODEL, ASK, "memories", SCHEMA) == {"a": 1}
+    assert found.calls[0][1] == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "extract"}],
+        "schema": {"name": "memories", "strict": True, "schema": SCHEMA},
+    }
+
+
+def test_an_unsupported_format_falls_back_to_plain_chat(providers, extension) -> None:
+    refused = (422, {"error": {"code": "unsupported_format", "message": "no json schema"}})
+    plain = {"content": 'Here:\n```json\n{"a": 2}\n```\nDone.'}
+    found = extension(answers={"/v1/chat/structured": refused, "/v1/chat": plain})
+    register(providers, found, structured=True)
+    assert providers.structured(MODEL, ASK, "x", SCHEMA) == {"a": 2}
+    assert [path for path, _, _ in found.calls] == ["/v1/chat/structured", "/v1/chat"]
+    assert "tools" not in found.calls[1][1]
+
+
+def test_other_errors_do_not_fall_back(providers, extension) -> None:
+    found = extension(answers={"/v1/chat/structured": (400, {"error": {"code": "odd", "message": "no"}})})
+    register(providers, found, structured=True)
+    with pytest.raises(CallbackFailed, match="echo-ext: no"):
+        providers.structured(MODEL, ASK, "x", SCHEMA)
+    found.answers["/v1/chat/structured"] = {"data": None}
+    with pytest.raises(CallbackFailed, match="no data"):
+        providers.structured(MODEL, ASK, "x", SCHEMA)
+    assert len(found.calls) == 2
+
+
+def test_a_provider_without_structured_answers_is_asked_in_plain_chat_at_once(providers, extension) -> None:
+    found = extension(answers={"/v1/chat": {"content": "[1, 2]"}})
+    register(providers, found, chat=True)
+    assert providers.structured(MODEL, ASK, "x", SCHEMA) == [1, 2]
+    assert [path for path, _, _ in found.calls] == ["/v1/chat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": [1]}', {"a": [1]}),
+        ('Sure! {"a": 1} there.', {"a": 1}),
+        ("```\n[]\n```", []),
+        ("see [this]: [1]", [1]),
+        ("7", 7),
+    ],
+)
+def test_json_is_found_in_what_a_model_writes(text, value) -> None:
+    assert json_in(text) == value
+
+
+def test_a_text_without_json_is_a_failure() -> None:
+    with pytest.raises(CallbackFailed, match="no JSON"):
+        json_in("I can't.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"vectors": [[1.0]]}, "1 vectors came back for 2 texts"),
+        ({"vectors": None}, "vectors"),
+        ({}, "vectors"),
+        ({"vectors": [["x"], [1]]}, "vectors"),
+    ],
+)
+def test_vectors_must_be_as_many_as_the_texts(providers, extension, answer, reason) -> None:
+    found = extension(answers={"/v1/embed": answer})
+    register(providers, found, embed=True)
+    with pytest.raises(CallbackFailed, match=reason):
+        providers.embed(MODEL, ["a", "b"])
+    found.answers["/v1/embed"] = {"vectors": [[1, 0.5], [2, 3]]}
+    assert providers.embed(MODEL, ["a", "b"]) == [[1, 0.5], [2, 3]]
+    with pytest.raises(CallbackFailed, match='provider "p" does not support chat'):
+        providers.chat(MODEL, ASK)
+
+
+def test_what_cannot_be_embedded_is_told(providers, extension) -> None:
+    register(providers, extension(), chat=True)
+    with pytest.raises(CallbackFailed, match='provider "p" does not support embedding'):
+        providers.embed(MODEL, ["a"])
+    with pytest.raises(CallbackFailed, match='unknown provider "q"'):
+        providers.embed(ModelRef("q", ""), ["a"])
+
+
+def letters(body):
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    return {"vectors": [[text.lower().count(letter) + 0.01 for letter in alphabet] for text in body["texts"]]}
+
+
+def test_facts_are_kept_once_and_told_when_they_matter(start, extension) -> None:
+    model = {"provider": "p", "model": "m"}
+    live = start(conf={"default_model": model, "memory": {"embedding": model, "min_similarity": 0.6}})
+    facts = {"data": {"memories": ["The user keeps bees.", " "]}}
+    found = extension(answers={"/v1/chat": echo, "/v1/chat/structured": lambda body: facts, "/v1/embed": letters})
+    live.register(found, providers=[{"id": "p", "structured": True, "embed": True}])
+    assert live.say("I keep bees.", "one") == ("done", {"text": "echo: I keep bees."})
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not live.hub.memory.recall("the user keeps bees"):
+        time.sleep(0.01)
+    assert live.say("Who keeps bees, the user?", "two")[0] == "done"
+    asked = [body["messages"] for path, body, _ in found.calls if path == "/v1/chat"]
+    assert [each["role"] for each in asked[0]] == ["user"]
+    assert asked[1][0]["role"] == "system" and "- The user keeps bees." in asked[1][0]["content"]
+    assert live.say("xyz qqq zzz", "three")[0] == "done"
+    assert [m["role"] for m in [b["messages"] for p, b, _ in found.calls if p == "/v1/chat"][-1]] == ["user"]
+    assert live.hub.memory.extract("two", [Message("user", "again")]) == [], "it is known already"
+
+
+def test_an_embedding_that_fails_is_said_and_the_turn_goes_on(start, extension, capfd) -> None:
+    model = {"provider": "p", "model": "m"}
+    live = start(conf={"default_model": model, "memory": {"embedding": model}})
+    answers = {"/v1/chat": echo, "/v1/chat/structured": {"data": ["A fact."]}, "/v1/embed": letters}
+    found = extension(answers=answers)
+    live.register(found, providers=[{"id": "p", "structured": True, "embed": True}])
+    live.hub.memory.extract("x", [Message("user", "x")])
+    found.answers["/v1/embed"] = (500, {"error": {"message": "no vectors"}})
+    assert live.say("hello") == ("done", {"text": "echo: hello"})
+    assert "memory: echo-ext: no vectors" in capfd.readouterr().err
+
+
+def test_memories_may_be_listed_in_several_ways() -> None:
+    assert memories_in(["a", {"text": "b  c"}, ""]) == ["a", "b c"]
+    assert memories_in({"memories": ["a"]}) == ["a"]
+    with pytest.raises(CallbackFailed):
+        memories_in({"facts": []})
+
+
+def test_a_conversation_is_named_by_the_fast_model(start, extension) -> None:
+    conf = {"default_model": {"provider": "p", "model": "m"}, "fast_model": {"provider": "p", "model": "fast"}}
+    live = start(conf=conf | {"memory": {}})
+    name = lambda body: {"content": '"Bees at home"\n' if body["model"] == "fast" else "yes"}
+    live.register(extension(answers={"/v1/chat": name}), providers=[{"id": "p", "chat": True}])
+    assert live.say("I keep bees.") == ("done", {"text": "yes"})
+    until = time.monotonic() + 10
+    while time.monotonic() < until and live.hub.store.conversation("c").title != "Bees at home":
+        time.sleep(0.01)
+    assert live.hub.store.conversation("c").title == "Bees at home"
+
+
+def test_calls_without_a_result_are_answered_where_they_stand() -> None:
+    calls = [ToolCall(FunctionCall("x"), name) for name in ("a", "b")]
+    result = Message("tool", "1", tool_call_id="a")
+    lost = Message("tool", "error: interrupted", tool_call_id="b")
+    asked, user = Message("assistant", tool_calls=calls), Message("user", "go on")
+    assert repaired([user, asked, result]) == ([user, asked, result, lost], [lost])
+    assert repaired([asked, result, user]) == ([asked, result, lost, user], [])
+    assert repaired([user]) == ([user], [])
+
+
+def test_a_title_is_a_line_without_quotes() -> None:
+    assert title_of("\n  “Hello”\nmore") == "Hello"
+    assert title_of("x" * 90) == "x" * 80
+    assert title_of('"a" and "b"') == 'a" and "b'
