@@ -24,9 +24,11 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["gemma", "smollm"])
-def test_answers_alone_are_those_in_company(name):
-    path = getattr(checkpoints, name)()
+@pytest.mark.parametrize("name", ["gemma", "smollm", "smollm-f16"])
+def test_answers_alone_are_those_in_company(name, tmp_path):
+    path = checkpoints.gemma() if name == "gemma" else checkpoints.smollm()
+    if name.endswith("f16"):
+        path = checkpoints.write_f16(path, tmp_path / "f16.gguf")
 
     def start(model, text, count):
         prompt = model.tokenize(text, special=True)
