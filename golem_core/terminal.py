@@ -66,7 +66,9 @@ class Terminal:
         turns = [*self.history, {"role": "user", "content": text}]
         tokenizer = self.chat.model.tokenizer
         tokens = (
-            tokenizer.encode(text, add_special=True) if self.raw else self.chat.prompt(turns, enable_thinking=False)
+            tokenizer.encode(text, add_special=True)
+            if self.raw
+            else self.chat.prompt(turns, settings={"enable_thinking": False})
         )
         preset = self.chat.model.sampling
         sampling = SamplingParams(

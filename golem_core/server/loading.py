@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadedChat", "default_model", "load_chat", "model_name"]
 
+RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""Variables of chat templates that the server sets, or that Jinja does."""
+
 
 @dataclass
 class LoadedChat:
@@ -45,25 +48,45 @@ class LoadedChat:
     load_seconds: float = 0.0
 
     def prompt(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **settings: Any
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
-        return self.encode(self.text(messages, tools, **settings))
+        return self.encode(self.text(messages, tools, settings))
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text that a template has written."""
-        return self.model.tokenizer.encode(text, parse_special=True)
+    def encode(self, text: str, *, add_special: bool = False) -> list[int]:
+        """The tokens of a text that a template has written, or of a finished prompt.
 
-    def text(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **settings: Any) -> str:
+        Raises BadRequest at once for one that is too long however it is cut: cutting megabytes takes seconds.
+        """
+        tokenizer = self.model.tokenizer
+        self._check_room(tokenizer.at_least(text))
+        return tokenizer.encode(text, add_special=add_special, parse_special=True)
+
+    def text(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> str:
         """The text of a conversation in which `tools` may be called, up to where the model speaks.
 
-        Raises BadRequest for what the template refuses, and for tools if the model has no tool calls.
+        `settings` are further variables of the template.  Raises BadRequest for what the template refuses, for names
+        of variables that are not the request's to set, for tools if the model has no tool calls, and for more
+        messages than a conversation has positions.
         """
         if self.template is None:
             raise BadRequest(
                 f"{self.name} has no chat template, so it cannot hold a conversation; it only completes text",
                 param="messages",
             )
+        settings = dict(settings or {})
+        for name in RESERVED & settings.keys():
+            message = f"chat_template_kwargs.{name}: a template's {name} is not a request's to set"
+            raise BadRequest(message, param="chat_template_kwargs")
+        self._check_room(len(messages))
         if tools:
             self._check_tools(self.template)
             settings["tools"] = tools
@@ -76,6 +99,16 @@ class LoadedChat:
 
         schemas = argument_schemas(tools) if tools else None
         return SortedAnswer.submit(self.engine, self.model, request, markers=self.model.markers, tools=schemas)
+
+    def _check_room(self, least: int) -> None:
+        if least >= self.slot_context:
+            raise BadRequest(
+                f"the prompt has at least {least} tokens, and a conversation holds fewer than {self.slot_context}; "
+                "shorten it or start with a larger -context",
+                code="context_length_exceeded",
+                n_prompt_tokens=least,
+                n_ctx=self.slot_context,
+            )
 
     def _check_tools(self, template: ChatTemplate) -> None:
         if self.model.markers.call is None:

@@ -120,7 +120,7 @@ def read_generate(chat: LoadedChat, body: bytes) -> tuple[OllamaGenerate, Asked 
     prompt = [*(token for token in context if token is not None)]
     if request.raw or chat.template is None:
         text = request.prompt if request.raw or not request.system else f"{request.system}\n\n{request.prompt}"
-        tokens = chat.model.tokenizer.encode(text, add_special=True, parse_special=True)
+        tokens = chat.encode(text, add_special=True)
         return request, _asked(chat, request, plain, prompt=prompt + _without_bos(chat, tokens, again=bool(prompt)))
     messages = [Message("system", request.system)] if request.system else []
     messages.append(Message("user", request.prompt))

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from golem_core.errors import BadFile, Unsupported
+from golem_core.errors import BadFile, BadRequest, Unsupported
+from golem_core.files import Metadata
 from golem_core.text.specials import SpecialCutter
 from golem_core.text.utf8 import Utf8Assembler
-from golem_core.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, end_ids
+from golem_core.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, byte_value, end_ids
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -32,7 +34,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, *, add_bos: bool, add_eos: bool):
         for wanted, name, id in ((add_bos, "bos", vocabulary.bos), (add_eos, "eos", vocabulary.eos)):
             if wanted and id is None:
-                raise BadFile(f"the file asks for a {name} token around texts and names none")
+                raise BadFile(f"{vocabulary.source}: it asks for a {name} token around texts and names none")
         self.vocabulary = vocabulary
         self.vocab_size = len(vocabulary)
         self.bos = vocabulary.bos
@@ -66,6 +68,30 @@ class Tokenizer:
             ids.append(self.eos)  # type: ignore[arg-type]
         return ids
 
+    def at_least(self, text: str) -> int:
+        """A number of ids that `encode(text)` does not go below, known without segmenting: from the longest token.
+
+        0 where nothing is known, since the vocabulary has no token for some byte.
+        """
+        if not self._longest:
+            return 0
+        text = text.replace("▁", " ")  # U+2581 is how some vocabularies write a blank, so its tokens count as those
+        return -(-len(text.encode("utf-8", "surrogatepass")) // self._longest)
+
+    @cached_property
+    def _longest(self) -> int:
+        """The most bytes of text that one id stands for, or 0 where bytes may go without an id of their own."""
+        kinds, texts = self.vocabulary.kinds, self.vocabulary.texts
+        short = (id for id, text in enumerate(texts) if kinds[id] == BYTE or (kinds[id] == NORMAL and len(text) == 1))
+        if len({piece for id in short if len(piece := self.piece(id)) == 1}) < 256:
+            return 0
+        longest = 1
+        for size, id in sorted(((len(text.encode()), id) for id, text in enumerate(texts)), reverse=True):
+            if size <= longest:  # a token never stands for more bytes than it is written with
+                break
+            longest = max(longest, len(self.piece(id)) if kinds[id] in (NORMAL, BYTE) else size)
+        return longest
+
     def piece(self, id: int, *, special: bool = False) -> bytes:
         """The bytes that token `id` stands for; control and unknown tokens are b"" unless `special`."""
         text = self.vocabulary.texts[id]
@@ -93,8 +119,12 @@ class Tokenizer:
         self.eog |= end_ids(self.vocabulary.texts, texts)
 
     def prepare(self) -> None:
-        """Build now what the first `encode` would build; worth a thread of its own while weights load."""
-        self.encode("a", parse_special=True)
+        """Build now what the first `encode` would build; worth a thread of its own while weights load.
+
+        Raises BadFile for a vocabulary that nothing can be segmented by.
+        """
+        with suppress(BadRequest):  # a vocabulary without this letter
+            self.encode("a", parse_special=True)
 
     def _encode(self, text: str, after_special: bool) -> list[int]:
         """Segment a fragment without special tokens; `after_special`: it begins the text or follows such a token."""
@@ -131,25 +161,16 @@ class Tokenizer:
         return {self.vocabulary.texts[id]: id for id in found.tolist()}
 
 
-def byte_value(text: str) -> bytes:
-    """The byte of a token written `<0xNN>`; BadFile if it isn't written so."""
-    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
-        try:
-            return bytes.fromhex(text[3:5])
-        except ValueError:
-            pass
-    raise BadFile(f"the byte token {text!r} is not written <0xNN>")
-
-
 def tokenizer_from_metadata(meta: Mapping[str, Any], *, extra_eog: Iterable[str] = ()) -> Tokenizer:
     """The tokenizer that a file's `tokenizer.ggml.*` keys describe.
 
     `extra_eog`: texts of further tokens that end a generation.  Raises Unsupported for a model or pre-tokenizer that
     is not known here, BadFile for a vocabulary that contradicts itself.
     """
-    model = meta.get("tokenizer.ggml.model")
+    meta = Metadata.of(meta)
+    model = meta.text("tokenizer.ggml.model", None)
     if model is None:
-        raise BadFile("the file has no tokenizer: tokenizer.ggml.model is missing")
+        raise BadFile(f"{meta.source}: there is no tokenizer: tokenizer.ggml.model is missing")
     if model == "llama":
         from golem_core.text.spm import ScoredMergeTokenizer as kind
     elif model == "gpt2":
@@ -157,7 +178,9 @@ def tokenizer_from_metadata(meta: Mapping[str, Any], *, extra_eog: Iterable[str]
     elif model == "gemma4":
         from golem_core.text.bpe import CharacterTokenizer as kind
     else:
-        raise Unsupported(f"tokenizer.ggml.model {model!r}: this tokenizer is not known here (llama, gpt2, gemma4 are)")
+        raise Unsupported(
+            f"{meta.source}: tokenizer.ggml.model {model!r}: this tokenizer is not known here (llama, gpt2, gemma4 are)"
+        )
     tokenizer = kind.from_metadata(meta)
     if extra_eog:
         tokenizer.add_eog(extra_eog)

@@ -138,6 +138,10 @@ class FakeEngine:
     def slot_states(self) -> list[SlotState]:
         return [SlotState(index, index < self.active, 0) for index in range(self.slots)]
 
+    def cancel_all(self) -> None:
+        for each in self.generations:
+            each.cancel()
+
     def close(self) -> None:
         self.closed = True
 
@@ -151,6 +155,9 @@ class FakeTokenizer:
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) for character in text]
+
+    def at_least(self, text: str) -> int:
+        return len(text)
 
     def piece(self, id: int, *, special: bool = False) -> bytes:
         return chr(id).encode("utf-8", "surrogatepass")

@@ -74,6 +74,9 @@ REFUSED = [
     ({"logit_bias": [[1]]}, ["logit_bias"]),
     ({"chat_template_kwargs": {"enable_thinking": "yes"}}, ["enable_thinking", "yes"]),
     ({"chat_template_kwargs": {"messages": []}}, ["chat_template_kwargs.messages"]),
+    ({"chat_template_kwargs": {"self": 2}}, ["chat_template_kwargs.self"]),
+    ({"chat_template_kwargs": {"tools": 2}}, ["chat_template_kwargs.tools"]),
+    ({"chat_template_kwargs": {"bos_token": "x"}}, ["chat_template_kwargs.bos_token"]),
     (parts({"type": "video", "video": "x"}), ["messages[1].content[0]", "video"]),
     (parts({"type": "text"}), ["messages[1].content[0].text"]),
     (parts("loose"), ["messages[1].content[0]"]),
@@ -170,6 +173,19 @@ def test_a_prompt_longer_than_its_slot_is_refused_with_both_counts(start) -> Non
         assert error["code"] == "context_length_exceeded"
         assert (error["n_prompt_tokens"], error["n_ctx"]) == (69, 64)
         assert "69" in error["message"] and "64" in error["message"] and "-context" in error["message"]
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_cut_into_tokens_or_written(start, monkeypatch) -> None:
+    live = start(context=64)
+    tokenizer, template = live.server.chat.model.tokenizer, live.server.chat.template
+    monkeypatch.setattr(tokenizer, "encode", lambda *args, **settings: pytest.fail("the text was cut"))
+    error = live.chat(messages=[{"role": "user", "content": "x" * 1000}]).json()["error"]
+    assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 1005, 64)
+    assert "at least 1005" in error["message"]
+    written = len(template.calls)
+    error = live.chat(messages=[USER] * 64).json()["error"]
+    assert (error["code"], error["n_prompt_tokens"]) == ("context_length_exceeded", 64)
+    assert len(template.calls) == written
 
 
 def test_a_body_over_the_limit_is_a_413(start, monkeypatch) -> None:

@@ -51,6 +51,9 @@ class Bytes:
         parts = re.split(f"({'|'.join(MARKS)})", text) if self.control and parse_special else [text]
         return [id for part in parts for id in ([END + 1 + MARKS.index(part)] if part in MARKS else part.encode())]
 
+    def at_least(self, text: str) -> int:
+        return 0
+
     def piece(self, id: int, *, special: bool = False) -> bytes:
         if id < END:
             return bytes([id])

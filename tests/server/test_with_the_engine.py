@@ -31,6 +31,9 @@ class Bytes:
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return list(text.encode())
 
+    def at_least(self, text: str) -> int:
+        return 0
+
     def piece(self, token: int, *, special: bool = False) -> bytes:
         return b"" if token == END else bytes([token])
 

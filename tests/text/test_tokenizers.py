@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golem_core.errors import BadFile, Unsupported
+from golem_core.files import Metadata
 from golem_core.text import Tokenizer, tokenizer_from_metadata
 
 from .vocabularies import (
@@ -279,11 +281,35 @@ def without(meta: dict, key: str) -> dict:
         (byte_level(add_bos_token=True), BadFile, "bos"),
         ({**scored(), "tokenizer.ggml.model": "rwkv"}, Unsupported, "'rwkv'"),
         (byte_level("unheard-of"), Unsupported, "'unheard-of'"),
+        ({"tokenizer.ggml.model": 7}, BadFile, "tokenizer.ggml.model is 7, a text was expected"),
+        (byte_level(pre=[1]), BadFile, r"tokenizer.ggml.pre is \[1\], a text"),
+        ({**scored(), "tokenizer.ggml.tokens": "abc"}, BadFile, "tokens is 'abc', a list of texts"),
+        ({**scored(), "tokenizer.ggml.tokens": ["a", 5]}, BadFile, r"tokens\[1\] is 5, a text"),
+        ({**byte_level(), "tokenizer.ggml.tokens": ["a", "b\udcff"]}, BadFile, r"tokens\[1\] is 'b\\udcff'.*not UTF-8"),
+        ({**scored(), "tokenizer.ggml.scores": [0.0, "x"]}, BadFile, r"scores\[1\] is 'x', a number"),
+        ({**scored(), "tokenizer.ggml.scores": [math.nan]}, BadFile, r"scores\[0\] is nan, a finite number"),
+        ({**scored(), "tokenizer.ggml.scores": 1.0}, BadFile, "scores is 1.0, a list of numbers"),
+        (
+            {**scored(), "tokenizer.ggml.token_type": [1, 300]},
+            BadFile,
+            r"token_type\[1\] is 300, at least 0 and at most 6",
+        ),
+        ({**scored(), "tokenizer.ggml.token_type": ["1"]}, BadFile, r"token_type\[0\] is '1', an integer"),
+        (scored(eos_token_id="2"), BadFile, "eos_token_id is '2', an integer"),
+        (scored(eot_token_id=2.0), BadFile, "eot_token_id is 2.0, an integer"),
+        (scored(bos_token_id=True), BadFile, "bos_token_id is True, an integer"),
+        (scored(unknown_token_id=-1), BadFile, "unknown_token_id is -1, but the vocabulary has"),
+        (scored(add_bos_token="yes"), BadFile, "add_bos_token is 'yes', true or false"),
+        (characters(add_eos_token=1), BadFile, "add_eos_token is 1, true or false"),
+        ({**byte_level(), "tokenizer.ggml.merges": [["a", "b"]]}, BadFile, r"merges\[0\] is \['a', 'b'\], a text"),
+        ({**byte_level(), "tokenizer.ggml.merges": ["a \udc80"]}, BadFile, r"merges\[0\] .*not UTF-8"),
     ],
 )
 def test_a_vocabulary_that_can_not_be_used_is_refused_by_name(meta, error, words):
-    with pytest.raises(error, match=words):
-        tokenizer_from_metadata(meta)
+    with pytest.raises(error, match=words) as refused:
+        tokenizer_from_metadata(Metadata("the.gguf", meta))
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith("the.gguf: ") or "unheard-of" in words
 
 
 @pytest.mark.parametrize("merges", [["ab"], ["a zz"], ["a b", "ab ab"]])
@@ -293,14 +319,39 @@ def test_merges_that_do_not_fit_are_refused(merges):
         tokenizer.prepare()
 
 
+def test_a_token_too_long_for_scored_merges_is_refused():
+    meta = scored()
+    meta["tokenizer.ggml.tokens"][-1] = "a" * 4001
+    with pytest.raises(BadFile, match="4001 characters"):
+        tokenizer_from_metadata(meta).prepare()
+
+
 def test_a_byte_token_is_written_in_hexadecimal():
     meta = scored()
     meta["tokenizer.ggml.tokens"][3] = "<0xZZ>"
     with pytest.raises(BadFile, match="<0xZZ>"):
-        tokenizer_from_metadata(meta).piece(3)
+        tokenizer_from_metadata(meta)
 
 
 def kind(tokenizer: Tokenizer) -> str:
     return {"<turn>": "llama", "<tool>": "gpt2", "<|channel>": "gemma4"}[
         next(mark for mark in ("<turn>", "<tool>", "<|channel>") if tokenizer.token_id(mark) is not None)
     ]
+
+
+# A bound without segmenting
+
+
+@given(st.text("aab bc\n1é▁\U0001f44d<tagfiler>", max_size=60))
+def test_a_text_has_no_fewer_ids_than_the_longest_token_allows(text):
+    for tokenizer in (SCORED, BYTE_LEVEL, CHARACTERS):
+        longest = max(len(tokenizer.token_text(id).encode()) for id in range(tokenizer.vocab_size))
+        least = tokenizer.at_least(text)
+        assert (
+            len(text.replace("▁", " ").encode()) // longest <= least <= len(tokenizer.encode(text, parse_special=True))
+        )
+
+
+def test_nothing_is_known_of_a_text_whose_bytes_may_go_without_an_id():
+    tokenizer = tokenizer_from_metadata(byte_level(without="x"))
+    assert tokenizer.at_least("x" * 1000) == 0 and tokenizer.encode("x" * 1000) == []
