@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from golem_core.errors import BadFile
+from golem_core.files import Metadata
 from golem_core.text.pretokenizers import Splitter, splitter
 from golem_core.text.tokenizer import Tokenizer
-from golem_core.text.vocabulary import Vocabulary
+from golem_core.text.vocabulary import Vocabulary, not_utf8
 
 SPACE = "▁"  # U+2581
 _NO_TOKEN = "\ue000\ue000"  # two characters, so that no character is it
@@ -57,7 +58,9 @@ class RankedMergeTokenizer(Tokenizer):
         except BadFile:
             raise
         except Exception as error:  # the library raises nothing narrower
-            raise BadFile(f"the vocabulary and its merges don't go together: {error}") from error
+            words = " ".join(str(error).split())
+            message = f"{self.vocabulary.source}: the vocabulary and its merges don't go together: {words}"
+            raise BadFile(message) from error
         finally:
             if collecting:
                 gc.enable()
@@ -68,7 +71,7 @@ class RankedMergeTokenizer(Tokenizer):
             for rank, line in enumerate(self._merges):
                 at = line.find(" ", 1)
                 if at < 0:
-                    raise BadFile(f"merge {rank} of the vocabulary is no pair: {line!r}")
+                    raise BadFile(f"{self.vocabulary.source}: merge {rank} of the vocabulary is no pair: {line!r}")
                 pairs[rank] = (line[:at], line[at + 1 :])
         return pairs
 
@@ -80,13 +83,14 @@ class ByteLevelTokenizer(RankedMergeTokenizer):
 
     @classmethod
     def from_metadata(cls, meta: Mapping[str, Any]) -> ByteLevelTokenizer:
-        cut = splitter(meta.get("tokenizer.ggml.pre", "default"))
+        meta = Metadata.of(meta)
+        cut = splitter(meta.text("tokenizer.ggml.pre", "default"))
         return cls(
             Vocabulary.read(meta),
             _merges(meta),
             cut,
-            add_bos=meta.get("tokenizer.ggml.add_bos_token", cut.add_bos),
-            add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
+            add_bos=meta.flag("tokenizer.ggml.add_bos_token", cut.add_bos),
+            add_eos=meta.flag("tokenizer.ggml.add_eos_token", False),
         )
 
     def _build(self) -> Any:
@@ -114,11 +118,12 @@ class CharacterTokenizer(RankedMergeTokenizer):
 
     @classmethod
     def from_metadata(cls, meta: Mapping[str, Any]) -> CharacterTokenizer:
+        meta = Metadata.of(meta)
         return cls(
             Vocabulary.read(meta),
             _merges(meta),
             add_bos=True,  # whatever the file says: some say false by mistake
-            add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
+            add_eos=meta.flag("tokenizer.ggml.add_eos_token", False),
         )
 
     def _encode(self, text: str, after_special: bool) -> list[int]:
@@ -157,10 +162,12 @@ class CharacterTokenizer(RankedMergeTokenizer):
 _NEWLINES = re.compile("(\n+)")
 
 
-def _merges(meta: Mapping[str, Any]) -> list[str]:
-    merges = meta.get("tokenizer.ggml.merges")
+def _merges(meta: Metadata) -> list[str]:
+    merges = meta.texts("tokenizer.ggml.merges", None)
     if merges is None:
-        raise BadFile("a vocabulary of ranked merges needs tokenizer.ggml.merges")
+        raise BadFile(f"{meta.source}: a vocabulary of ranked merges needs tokenizer.ggml.merges")
+    if (wrong := not_utf8(merges)) is not None:
+        raise meta.bad(f"tokenizer.ggml.merges[{wrong}]", merges[wrong], "which is not UTF-8")
     return merges
 
 

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from golem_core.errors import BadFile, BadRequest
+from golem_core.files import Metadata
 from golem_core.text.tokenizer import Tokenizer
 from golem_core.text.vocabulary import BYTE, Vocabulary
 
 SPACE = "▁"  # U+2581, how these vocabularies write a blank
+
+LONGEST_TOKEN = 4000  # characters, so that a piece's length takes two bytes in `sentencepiece_model`
 
 # Values of SentencePiece.type and TrainerSpec.model_type.
 _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
@@ -29,16 +32,17 @@ class ScoredMergeTokenizer(Tokenizer):
     def __init__(self, vocabulary: Vocabulary, *, add_bos: bool, add_eos: bool, add_space_prefix: bool):
         super().__init__(vocabulary, add_bos=add_bos, add_eos=add_eos)
         if vocabulary.scores is None:
-            raise BadFile("a vocabulary of scored merges needs tokenizer.ggml.scores")
+            raise BadFile(f"{vocabulary.source}: a vocabulary of scored merges needs tokenizer.ggml.scores")
         self.add_space_prefix = add_space_prefix
 
     @classmethod
     def from_metadata(cls, meta: Mapping[str, Any]) -> ScoredMergeTokenizer:
+        meta = Metadata.of(meta)
         return cls(
             Vocabulary.read(meta, {"bos": 1, "eos": 2, "unknown": 0}),
-            add_bos=meta.get("tokenizer.ggml.add_bos_token", True),
-            add_eos=meta.get("tokenizer.ggml.add_eos_token", False),
-            add_space_prefix=meta.get("tokenizer.ggml.add_space_prefix", True),
+            add_bos=meta.flag("tokenizer.ggml.add_bos_token", True),
+            add_eos=meta.flag("tokenizer.ggml.add_eos_token", False),
+            add_space_prefix=meta.flag("tokenizer.ggml.add_space_prefix", True),
         )
 
     def _encode(self, text: str, after_special: bool) -> list[int]:
@@ -59,11 +63,20 @@ class ScoredMergeTokenizer(Tokenizer):
     def _build(self) -> Any:
         from sentencepiece import SentencePieceProcessor
 
+        longest = max(self.vocabulary.texts, key=len)
+        if len(longest) > LONGEST_TOKEN:
+            raise BadFile(
+                f"{self.vocabulary.source}: a token has {len(longest)} characters, {LONGEST_TOKEN} at most fit"
+            )
         processor = SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary))
         except RuntimeError:  # a text that occurs twice, or an empty one
-            processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary, distinct=False))
+            try:
+                processor.LoadFromSerializedProto(sentencepiece_model(self.vocabulary, distinct=False))
+            except RuntimeError as error:
+                words = " ".join(str(error).split())
+                raise BadFile(f"{self.vocabulary.source}: the vocabulary can't be used: {words}") from error
         return processor
 
 
@@ -105,8 +118,6 @@ def _pieces(texts: Sequence[str], scores: np.ndarray, kinds: np.ndarray) -> byte
     All at once, since there are hundreds of thousands: lengths always take two bytes, so that a record is a head of 6
     bytes, the text, and a tail of 7.
     """
-    if max(map(len, texts)) * 4 + 10 >= 1 << 14:
-        raise BadFile("the vocabulary has a token of more than 4000 characters")
     data = np.frombuffer("".join(texts).encode(), np.uint8)
     firsts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))  # where a character begins
     ends = firsts[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from golem_core.errors import BadFile
+from golem_core.files import Metadata
 
 # Kinds of tokens, the values of tokenizer.ggml.token_type.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -68,7 +70,7 @@ class Vocabulary:
 
     `texts`: one str per id. `kinds`: int8 array (n,). `scores`: float32 array (n,) or None. `bos`, `eos`, `unknown`:
     declared ids or None. `marks`: ids whose text marks an end. `ends`: ids that end a generation, by declaration or by
-    text.
+    text. `source` names the file in errors.
     """
 
     texts: Sequence[str]
@@ -79,6 +81,7 @@ class Vocabulary:
     unknown: int | None
     marks: frozenset[int]
     ends: frozenset[int]
+    source: object = "the file"
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -93,37 +96,50 @@ class Vocabulary:
         """Read the `tokenizer.ggml.*` keys of `meta`.
 
         `defaults` gives ids (by "bos", "eos", "unknown") that a format fixes where the file is silent.  Raises
-        BadFile on missing tokens, lists of unequal length and ids outside of the vocabulary.
+        BadFile on missing tokens, values of another type, lists of unequal length, ids outside of the vocabulary and
+        byte tokens that name no byte.
         """
-        texts = meta.get("tokenizer.ggml.tokens")
+        meta = Metadata.of(meta)
+        texts = meta.texts("tokenizer.ggml.tokens", None)
         if not texts:
-            raise BadFile("the file has no vocabulary: tokenizer.ggml.tokens is missing or empty")
+            raise BadFile(f"{meta.source}: there is no vocabulary: tokenizer.ggml.tokens is missing or empty")
+        if (wrong := not_utf8(texts)) is not None:
+            raise meta.bad(f"tokenizer.ggml.tokens[{wrong}]", texts[wrong], "which is not UTF-8")
         count = len(texts)
-        kinds = _array(meta, "token_type", np.int8, count)
-        if kinds is None:
-            kinds = np.full(count, NORMAL, np.int8)
-        scores = _array(meta, "scores", np.float32, count)
+        stated = meta.numbers("tokenizer.ggml.token_type", int, None, low=0, high=BYTE)
+        kinds = (
+            np.full(count, NORMAL, np.int8) if stated is None else _array(meta, "token_type", stated, np.int8, count)
+        )
+        scores = meta.numbers("tokenizer.ggml.scores", float, None, low=-3e38, high=3e38)
+        if scores is not None:
+            scores = _array(meta, "scores", scores, np.float32, count)
 
         def declared(name: str) -> int | None:
-            value = meta.get(f"tokenizer.ggml.{name}_token_id")
+            key = f"tokenizer.ggml.{name}_token_id"
+            value = meta.number(key, int, None)
             if value is None:
                 value = (defaults or {}).get(name)
                 return value if value is not None and value < count else None
             if not 0 <= value < count:
-                raise BadFile(f"tokenizer.ggml.{name}_token_id is {value}, but the vocabulary has {count} tokens")
-            return int(value)
+                raise meta.bad(key, value, f"but the vocabulary has {count} tokens")
+            return value
 
+        for id in np.flatnonzero(kinds == BYTE).tolist():
+            try:
+                byte_value(texts[id])
+            except BadFile as error:
+                raise BadFile(f"{meta.source}: {error}") from None
         eos = declared("eos")
         named = {declared(name) for name in ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")} | {eos}
         marks = end_ids(texts)
-        kinds = np.array(kinds)
         for id in marks:  # an end mark that a converter took for a word
             if kinds[id] in (NORMAL, UNUSED):
                 kinds[id] = CONTROL
         # A vocabulary of tags has </s> among them, as the end of struck-out text.
         ends = {id for id in marks if texts[id] != "</s>" or kinds[id] == CONTROL}
         ends |= {id for id in named if id is not None}
-        return cls(texts, kinds, scores, declared("bos"), eos, declared("unknown"), frozenset(marks), frozenset(ends))
+        bos, unknown = declared("bos"), declared("unknown")
+        return cls(texts, kinds, scores, bos, eos, unknown, frozenset(marks), frozenset(ends), meta.source)
 
 
 def end_ids(texts: Sequence[str], marks: Iterable[str] = END_TEXTS) -> set[int]:
@@ -136,10 +152,27 @@ def end_ids(texts: Sequence[str], marks: Iterable[str] = END_TEXTS) -> set[int]:
     return {len(texts) - 1 - backwards.index(text) for text in found & marks - ordinary}
 
 
-def _array(meta: Mapping[str, Any], name: str, dtype: type, count: int) -> np.ndarray | None:
-    values = meta.get(f"tokenizer.ggml.{name}")
-    if values is None:
-        return None
+def not_utf8(texts: Sequence[str]) -> int | None:
+    """The index of the first text that has bytes which are not UTF-8 (surrogates), or None."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        ends = accumulate(map(len, texts))
+        return next(index for index, end in enumerate(ends) if end > error.start)
+    return None
+
+
+def byte_value(text: str) -> bytes:
+    """The byte of a token written `<0xNN>`; BadFile if it isn't written so."""
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        try:
+            return bytes.fromhex(text[3:5])
+        except ValueError:
+            pass
+    raise BadFile(f"the byte token {text!r} is not written <0xNN>")
+
+
+def _array(meta: Metadata, name: str, values: list[Any], dtype: type, count: int) -> np.ndarray:
     if len(values) != count:
-        raise BadFile(f"tokenizer.ggml.{name} has {len(values)} values for {count} tokens")
-    return np.asarray(values, dtype=dtype)
+        raise BadFile(f"{meta.source}: tokenizer.ggml.{name} has {len(values)} values for {count} tokens")
+    return np.array(values, dtype=dtype)

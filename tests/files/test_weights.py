@@ -99,3 +99,39 @@ def test_a_deferred_value_is_decoded_once_and_only_when_asked_for():
     meta = Metadata("f", {"a.x": Deferred(lambda: calls.append(1) or [1, 2])})
     assert "a.x" in meta and list(meta.scoped("a")) == ["x"] and not calls
     assert meta["a.x"] == meta.scoped("a")["x"] == [1, 2] and len(calls) == 1
+
+
+FACTS = {"a.n": 5, "a.f": 0.5, "a.inf": float("inf"), "a.huge": 10**400, "a.b": True, "a.t": "x\ny", "a.ns": [1, 2, -3]}
+
+
+def test_typed_values_are_what_the_file_states():
+    meta = Metadata("f", FACTS).scoped("a")
+    assert meta.number("n", int, low=5, high=5) == 5 and meta.number("f", float, above=0) == 0.5
+    assert repr(meta.number("n", float)) == "5.0" and meta.numbers("ns", int, low=-3) == [1, 2, -3]
+    assert meta.flag("b") is True and meta.text("t") == "x\ny"
+    assert meta.number("none", int, None) is None and meta.numbers("none", int, ()) == () and meta.text("no", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda meta: meta.number("none", int), "the key 'a.none' is missing"),
+        (lambda meta: meta.number("f", int), "a.f is 0.5, an integer was expected"),
+        (lambda meta: meta.number("b", int, 0), "a.b is True, an integer was expected"),
+        (lambda meta: meta.number("t", float), r"a.t is 'x\ny', a number was expected"),
+        (lambda meta: meta.number("inf", float), "a.inf is inf, a finite number was expected"),
+        (lambda meta: meta.number("huge", float), "a finite number was expected"),
+        (lambda meta: meta.number("n", int, low=6), "a.n is 5, at least 6 was expected"),
+        (lambda meta: meta.number("n", float, above=5), "a.n is 5.0, above 5 was expected"),
+        (lambda meta: meta.numbers("n", int), "a.n is 5, a list of numbers was expected"),
+        (lambda meta: meta.numbers("ns", int, low=0), "a.ns[2] is -3, at least 0 was expected"),
+        (lambda meta: meta.flag("n"), "a.n is 5, true or false was expected"),
+        (lambda meta: meta.text("ns"), "a.ns is [1, 2, -3], a text was expected"),
+        (lambda meta: meta.texts("ns"), "a.ns[0] is 1, a text was expected"),
+    ],
+)
+def test_values_of_another_type_or_range_are_refused_by_file_key_and_value(read, words):
+    with pytest.raises(BadFile) as refused:
+        read(Metadata("f", FACTS).scoped("a"))
+    message = str(refused.value)
+    assert message.startswith("f: ") and words in message and "\n" not in message and len(message) < 200
