@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 LONGEST_SOURCE = 1 << 20
 LONGEST_JSON = 8 << 20
 
-# What a template's expressions may raise besides Jinja's own errors.
-_EXPRESSION_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
 
 class ChatTemplate:
     """A compiled template.  `source`: Jinja text. Raises BadFile if it is too long or is not Jinja.
@@ -45,8 +42,8 @@ class ChatTemplate:
         except TemplateError as error:
             line = getattr(error, "lineno", None)
             raise BadFile(f"the chat template is no Jinja{f', line {line}' if line else ''}: {error}") from error
-        except (RecursionError, SyntaxError, ValueError) as error:
-            raise BadFile(f"the chat template can't be compiled: {error}") from error
+        except Exception as error:  # Jinja's own code, over a text that anyone may have written
+            raise BadFile(f"the chat template can't be compiled: {_words(error)}") from error
 
     def takes(self, variable: str) -> bool:
         """Whether the template looks at `variable`, such as "tools"."""
@@ -81,14 +78,20 @@ class ChatTemplate:
                 return self._template.render(variables)
         except TemplateError as error:
             raise BadRequest(str(error), param="messages", code="chat_template") from error
-        except _EXPRESSION_ERRORS as error:
-            raise BadRequest(f"the chat template fails: {error}", param="messages", code="chat_template") from error
+        except Exception as error:  # a template's expressions can raise whatever Python's own values raise
+            message = f"the chat template fails: {_words(error)}"
+            raise BadRequest(message, param="messages", code="chat_template") from error
 
     @cached_property
     def _variables(self) -> set[str]:
         from jinja2 import meta
 
         return meta.find_undeclared_variables(_environment().parse(self.source))
+
+
+def _words(error: Exception) -> str:
+    """What an error says, on one line; its kind if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @cache

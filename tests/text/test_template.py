@@ -89,7 +89,12 @@ def test_a_template_refuses_in_its_own_words():
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("{{ nothing.at_all }}", "'nothing' is undefined"), ("{{ 1 / 0 }}", "zero"), ("{{ 'a' + 1 }}", "str")],
+    [
+        ("{{ nothing.at_all }}", "'nothing' is undefined"),
+        ("{{ 1 / 0 }}", "zero"),
+        ("{{ 'a' + 1 }}", "str"),
+        ("{{ cycler().next() }}", "^the chat template fails: .*[^\n]$"),
+    ],
 )
 def test_a_template_that_breaks_is_a_bad_request(source, words):
     with pytest.raises(BadRequest, match=words):
