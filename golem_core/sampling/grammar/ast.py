@@ -207,8 +207,8 @@ def pruned(grammar: Grammar) -> Grammar | None:
             case Name(name):
                 return node if name in finite else None
             case Seq(items):
-                kept = [cut(item) for item in items]
-                return None if None in kept else Seq(tuple(kept))  # type: ignore[arg-type]
+                parts = tuple(part for item in items if (part := cut(item)) is not None)
+                return Seq(parts) if len(parts) == len(items) else None
             case Choice(items):
                 alternatives = tuple(kept for item in items if (kept := cut(item)) is not None)
                 return Choice(alternatives) if alternatives else None

@@ -7,11 +7,12 @@ are listed has no others unless `additionalProperties` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from golem_core.errors import BadRequest
+from golem_core.sampling.grammar.all_of import Merged
 from golem_core.sampling.grammar.ast import EMPTY, Choice, Grammar, Name, Node, Repeat, Seq, left_recursive, pruned
 from golem_core.sampling.grammar.json_text import (
     ANY_RULES,
@@ -25,45 +26,22 @@ from golem_core.sampling.grammar.json_text import (
     sign,
     text_of,
 )
+from golem_core.sampling.grammar.keywords import (
+    DEEPEST,
+    LARGEST,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_ITEMS,
+    OF_ARRAYS,
+    OF_OBJECTS,
+    OF_STRINGS,
+    REFUSED,
+    TYPES,
+    escaped,
+    has_type,
+)
 
 __all__ = ["parse_schema"]
-
-DEEPEST = 50  # schemas inside schemas
-MOST_ITEMS = 10_000
-LONGEST_TEXT = 100_000
-LONGEST_NAME = 64  # of a property beside others that are not named
-LARGEST = 20_000  # schemas and values in one schema
-
-_REFUSED = (
-    "pattern",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "patternProperties",
-    "propertyNames",
-    "contains",
-    "minContains",
-    "maxContains",
-    "minProperties",
-    "maxProperties",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "$dynamicRef",
-    "$recursiveRef",
-)
-_OF_OBJECTS = ("properties", "required", "additionalProperties")
-_OF_ARRAYS = ("items", "prefixItems", "minItems", "maxItems")
-_OF_STRINGS = ("minLength", "maxLength")
-_TYPES = (*PRIMITIVES, "object", "array")
 
 
 def parse_schema(schema: Any, *, param: str = "json_schema") -> Grammar:
@@ -115,7 +93,7 @@ class _Reader:
             self.fail(f"false at {path} allows no value")
         if not isinstance(schema, dict):
             self.fail(f"{path} is not a schema: expected an object or a boolean")
-        for keyword in _REFUSED:
+        for keyword in REFUSED:
             if keyword in schema:
                 self.fail(f"{keyword} at {path}/{keyword} is not supported")
         if schema.get("uniqueItems", False) is not False:
@@ -133,7 +111,7 @@ class _Reader:
             found = ways(schema, path, depth)
             if found is not None:
                 return found
-        self._only(schema, path, "type")
+        self.only(schema, path, "type")
         kind = schema.get("type")
         return self.any("value") if kind is None else self.any(kind) if kind == "object" else PRIMITIVES[kind]
 
@@ -142,11 +120,11 @@ class _Reader:
         self.rules |= {rule: body for rule, body in ANY_RULES.items() if rule not in self.rules}
         return Name(name)
 
-    def _only(self, schema: dict[str, Any], path: str, *followed: str) -> None:
+    def only(self, schema: dict[str, Any], path: str, *followed: str) -> None:
         """Refuse every other keyword that constrains values of the schema's type."""
         kind = schema.get("type")
         others = ["$ref", "oneOf", "anyOf", "allOf", "const", "enum", "type"]
-        for kinds, keywords in (("object", _OF_OBJECTS), ("array", _OF_ARRAYS), ("string", _OF_STRINGS)):
+        for kinds, keywords in (("object", OF_OBJECTS), ("array", OF_ARRAYS), ("string", OF_STRINGS)):
             if kind is None or kind == kinds or isinstance(kind, list):
                 others += keywords
         if kind in (None, "string") and schema.get("format") in FORMATS:
@@ -163,18 +141,18 @@ class _Reader:
     def _reference(self, schema: dict[str, Any], path: str, depth: int) -> Node | None:
         if "$ref" not in schema:
             return None
-        self._only(schema, path, "$ref")
+        self.only(schema, path, "$ref")
         target = schema["$ref"]
         if isinstance(target, str) and target in self._references:
             return Name(self._references[target])
-        found = self._resolve(target, path)
+        found = self.resolve(target, path)
         name = self._references[target] = f"ref-{len(self._references)}"
         # A definition is read on its own, however deep the reference to it stands.
         self.rules[name] = EMPTY
         self.rules[name] = self.node(found, target, depth + 1)
         return Name(name)
 
-    def _resolve(self, target: Any, path: str) -> Any:
+    def resolve(self, target: Any, path: str) -> Any:
         if not isinstance(target, str) or (target != "#" and not target.startswith("#/")):
             self.fail(f"$ref {target!r} at {path}/$ref is not supported; it may be # or begin with #/")
         found = self._document
@@ -192,7 +170,7 @@ class _Reader:
         keyword = next((each for each in ("oneOf", "anyOf") if each in schema), None)
         if keyword is None:
             return None
-        self._only(schema, path, keyword, "type")
+        self.only(schema, path, keyword, "type")
         members = schema[keyword]
         if not isinstance(members, list) or not members:
             self.fail(f"{keyword} at {path}/{keyword} is not a list of schemas")
@@ -213,8 +191,8 @@ class _Reader:
 
     def _types(self, schema: dict[str, Any], path: str, depth: int) -> Node | None:
         kind = schema.get("type")
-        if "type" in schema and not isinstance(kind, list) and (not isinstance(kind, str) or kind not in _TYPES):
-            self.fail(f"type at {path}/type is {kind!r}, not one of {', '.join(_TYPES)}")
+        if "type" in schema and not isinstance(kind, list) and (not isinstance(kind, str) or kind not in TYPES):
+            self.fail(f"type at {path}/type is {kind!r}, not one of {', '.join(TYPES)}")
         if not isinstance(kind, list):
             return None
         if not kind:
@@ -229,7 +207,7 @@ class _Reader:
         keyword = next((each for each in ("const", "enum") if each in schema), None)
         if keyword is None or (keyword == "enum" and "allOf" in schema):
             return None
-        self._only(schema, path, keyword, "type")
+        self.only(schema, path, keyword, "type")
         values = schema[keyword] if keyword == "enum" else [schema[keyword]]
         if not isinstance(values, list) or not values:
             self.fail(f"enum at {path}/enum is not a list of values")
@@ -238,9 +216,9 @@ class _Reader:
         if kinds is not None:
             kinds = kinds if isinstance(kinds, list) else [kinds]
             for kind in kinds:
-                if not isinstance(kind, str) or kind not in _TYPES:
-                    self.fail(f"type at {path}/type is {kind!r}, not one of {', '.join(_TYPES)}")
-            values = [value for value in values if any(_is(value, kind) for kind in kinds)]
+                if not isinstance(kind, str) or kind not in TYPES:
+                    self.fail(f"type at {path}/type is {kind!r}, not one of {', '.join(TYPES)}")
+            values = [value for value in values if any(has_type(value, kind) for kind in kinds)]
             if not values:
                 self.fail(f"no value of {keyword} at {path}/{keyword} has the type {' or '.join(kinds)}")
         return self._choice(values, f"{path}/{keyword}")
@@ -254,15 +232,15 @@ class _Reader:
     def _all_of(self, schema: dict[str, Any], path: str, depth: int) -> Node | None:
         if "allOf" not in schema:
             return None
-        self._only(schema, path, "allOf", "type", "enum", *_OF_OBJECTS)
+        self.only(schema, path, "allOf", "type", "enum", *OF_OBJECTS)
         if schema.get("type") not in (None, "object", "string"):
             self.fail(f"allOf at {path}/allOf can't be followed for the type {schema['type']}")
-        merged = _Merged(self, schema, path)
+        merged = Merged(self, schema, path)
         if merged.enum is not None:
             if merged.properties:
                 self.fail(f"enum and properties inside allOf at {path}/allOf can't be followed together")
             kind = merged.kind
-            values = [each for each in merged.enum if kind is None or _is(each, kind)]
+            values = [each for each in merged.enum if kind is None or has_type(each, kind)]
             if not values:
                 self.fail(f"no value is in every enum of allOf at {path}/allOf")
             return self._choice(values, f"{path}/allOf")
@@ -285,13 +263,13 @@ class _Reader:
         shaped = named or (more is not None and more is not True) or (kind == "object" and "required" in schema)
         if kind not in (None, "object") or not shaped:
             if kind == "object":
-                self._only(schema, path, "type", *_OF_OBJECTS)
+                self.only(schema, path, "type", *OF_OBJECTS)
             return None
-        self._only(schema, path, "properties", "type", *_OF_OBJECTS)
+        self.only(schema, path, "properties", "type", *OF_OBJECTS)
         properties = schema.get("properties", {})
         if not isinstance(properties, dict):
             self.fail(f"properties at {path}/properties is not an object")
-        places = {name: (each, f"{path}/properties/{_escaped(name)}") for name, each in properties.items()}
+        places = {name: (each, f"{path}/properties/{escaped(name)}") for name, each in properties.items()}
         if more is None and not named:
             more = True
         return self._members(places, self.required(schema, path), more, path, depth)
@@ -361,7 +339,7 @@ class _Reader:
         kind = schema.get("type")
         if kind not in (None, "array") or not (kind or "items" in schema or "prefixItems" in schema):
             return None
-        self._only(schema, path, "items", "type", *_OF_ARRAYS)
+        self.only(schema, path, "items", "type", *OF_ARRAYS)
         least = self._limit(schema, "minItems", path, MOST_ITEMS) or 0
         most = self._limit(schema, "maxItems", path, MOST_ITEMS)
         if most is not None and least > most:
@@ -385,11 +363,11 @@ class _Reader:
         kind = schema.get("type")
         form = schema.get("format")
         if kind in (None, "string") and isinstance(form, str) and form in FORMATS:
-            self._only(schema, path, "format", "type")
+            self.only(schema, path, "format", "type")
             return FORMATS[form]
-        if kind != "string" or not any(keyword in schema for keyword in _OF_STRINGS):
+        if kind != "string" or not any(keyword in schema for keyword in OF_STRINGS):
             return None
-        self._only(schema, path, "type", *_OF_STRINGS)
+        self.only(schema, path, "type", *OF_STRINGS)
         least = self._limit(schema, "minLength", path, LONGEST_TEXT) or 0
         most = self._limit(schema, "maxLength", path, LONGEST_TEXT)
         if most is not None and least > most:
@@ -397,120 +375,11 @@ class _Reader:
         return text_of(least, most)
 
     def _limit(self, schema: dict[str, Any], keyword: str, path: str, largest: int) -> int | None:
-        value = schema.get(keyword)
-        if value is None and keyword not in schema:
+        if keyword not in schema:
             return None
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole or value < 0:
+        value: Any = schema[keyword]
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != value // 1:
             self.fail(f"{keyword} at {path}/{keyword} is {value!r}, not a number of things")
         if value > largest:
             self.fail(f"{keyword} at {path}/{keyword} is {value:.0f}; more than {largest} can't be counted")
         return int(value)
-
-
-class _Merged:
-    """What the members of an allOf say together.
-
-    The object has to have the properties of its members, except those that members list inside an anyOf.
-    """
-
-    def __init__(self, reader: _Reader, schema: dict[str, Any], path: str):
-        self.properties: dict[str, tuple[Any, str]] = {}
-        self.required: list[str] = []
-        self.enum: list[Any] | None = None
-        self.kind: str | None = None
-        self.closed = False
-        self._reader = reader
-        self._add({key: value for key, value in schema.items() if key != "allOf"}, path, (), own=True, must=False)
-        members = schema["allOf"]
-        if not isinstance(members, list) or not members:
-            reader.fail(f"allOf at {path}/allOf is not a list of schemas")
-        self._each(members, f"{path}/allOf", (), must=True)
-
-    def _each(self, members: list[Any], path: str, seen: tuple[str, ...], *, must: bool) -> None:
-        for index, each in enumerate(members):
-            self._add(each, f"{path}/{index}", seen, own=False, must=must)
-
-    def _add(self, schema: Any, path: str, seen: tuple[str, ...], *, own: bool, must: bool) -> None:
-        reader = self._reader
-        reader.count()
-        if schema is True:
-            return
-        if not isinstance(schema, dict):
-            reader.fail(f"{path} is not a schema that allOf can be followed with")
-        for keyword in (*_REFUSED, "oneOf", "const", *_OF_ARRAYS, *_OF_STRINGS):
-            if keyword in schema:
-                reader.fail(f"{keyword} at {path}/{keyword} can't be followed inside allOf")
-        if schema.get("format") in FORMATS:
-            reader.fail(f"format at {path}/format can't be followed inside allOf")
-        if "$ref" in schema:
-            target = schema["$ref"]
-            reader._only(schema, path, "$ref")
-            found = reader._resolve(target, path)
-            if target in seen:
-                reader.fail(f"$ref {target!r} at {path}/$ref leads back to itself")
-            self._add(found, target, (*seen, target), own=own, must=must)
-            return
-        if len(seen) > DEEPEST:
-            reader.fail(f"more than {DEEPEST} schemas inside each other at {path}")
-        kind = schema.get("type")
-        if kind not in (None, "object", "string") or (kind and self.kind and kind != self.kind):
-            reader.fail(f"type at {path}/type can't be followed inside allOf")
-        self.kind = self.kind or kind
-        more = schema.get("additionalProperties")
-        if more is not None and not isinstance(more, bool):
-            reader.fail(f"additionalProperties at {path}/additionalProperties can't be followed inside allOf")
-        self.closed |= more is False
-        if "enum" in schema:
-            values = schema["enum"]
-            if not isinstance(values, list):
-                reader.fail(f"enum at {path}/enum is not a list of values")
-            self.enum = values if self.enum is None else [each for each in self.enum if _among(each, values)]
-        self._take(schema, path, own=own, must=must)
-        for keyword in ("allOf", "anyOf"):
-            if keyword in schema and not own:
-                members = schema[keyword]
-                if not isinstance(members, list) or not members:
-                    reader.fail(f"{keyword} at {path}/{keyword} is not a list of schemas")
-                self._each(members, f"{path}/{keyword}", (*seen, path), must=must and keyword == "allOf")
-
-    def _take(self, schema: dict[str, Any], path: str, *, own: bool, must: bool) -> None:
-        reader = self._reader
-        properties = schema.get("properties", {})
-        if not isinstance(properties, dict):
-            reader.fail(f"properties at {path}/properties is not an object")
-        for name, each in properties.items():
-            place = f"{path}/properties/{_escaped(name)}"
-            if name in self.properties and self.properties[name][0] != each:
-                reader.fail(f"{place} can't be followed: allOf has another schema for {name!r}")
-            self.properties[name] = (each, place)
-        names = reader.required(schema, path)
-        if must:
-            names = [*properties, *names]
-        elif names and not own:
-            reader.fail(f"required at {path}/required can't be followed inside allOf and anyOf")
-        self.required += [name for name in names if name not in self.required]
-
-
-def _is(value: Any, kind: str) -> bool:
-    """Whether a JSON value has a type."""
-    tests: dict[str, Callable[[Any], bool]] = {
-        "null": lambda each: each is None,
-        "boolean": lambda each: isinstance(each, bool),
-        "string": lambda each: isinstance(each, str),
-        "array": lambda each: isinstance(each, list),
-        "object": lambda each: isinstance(each, dict),
-        "number": lambda each: isinstance(each, int | float) and not isinstance(each, bool),
-        "integer": lambda each: (
-            not isinstance(each, bool) and (isinstance(each, int) or (isinstance(each, float) and each.is_integer()))
-        ),
-    }
-    return tests[kind](value)
-
-
-def _among(value: Any, values: list[Any]) -> bool:
-    return any(type(value) is type(each) and value == each for each in values)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
