@@ -19,6 +19,10 @@ class Unsupported(GolemError):
     """Something well-formed that nothing installed here can do: an architecture, an op, a weight type."""
 
 
+class Unavailable(GolemError):
+    """Something that was there is not any more, or not now: the server is stopping."""
+
+
 class BadRequest(GolemError):
     """A request that cannot be answered as it stands.
 

@@ -22,7 +22,7 @@ from golem_core.engine.request import FinishReason, Generation, GenerationReques
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
 from golem_core.engine.slots import SlotPool, SlotState
-from golem_core.errors import BadRequest, GolemError
+from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Engine:
             if self._failure is not None:
                 raise GolemError(f"the engine has failed: {self._failure}") from self._failure
             if self._closed:
-                raise GolemError("the engine is closed")
+                raise Unavailable("the engine is closed")
             self._queue.append(conversation)
             self._changed.notify()
         return generation
@@ -133,6 +133,13 @@ class Engine:
         """What each slot is at now."""
         with self._changed:
             return [SlotState(slot.index, slot.busy, len(slot.tokens)) for slot in self._pool.slots]
+
+    def cancel_all(self) -> None:
+        """Cancel every answer that is queued or under way; the engine goes on."""
+        with self._changed:
+            under_way = (*self._queue, *self._active)
+        for conversation in under_way:
+            conversation.generation.cancel()
 
     def close(self) -> None:
         """End the running answers as cancelled and stop the threads."""

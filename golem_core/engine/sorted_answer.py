@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from golem_core.errors import BadRequest, GolemError
+from golem_core.errors import BadRequest, Unavailable
 from golem_core.text import AnswerSorter, Call, Calls, Content, Event, Markers, Reasoning, UnreadableCall
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SortedAnswer:
     def finish_reason(self) -> Literal["stop", "length", "tool_calls"]:
         """Why the answer ended.  Raises GolemError if it was cut off."""
         if self.generation.finish_reason not in ("stop", "length"):
-            raise GolemError("the answer was cut off: the server is stopping")
+            raise Unavailable("the answer was cut off: the server is stopping")
         return "tool_calls" if self._called else self.generation.finish_reason
 
     def __iter__(self) -> Iterator[list[Event]]:

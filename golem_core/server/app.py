@@ -34,7 +34,8 @@ __all__ = ["Runner", "Server", "application", "listen", "local_url", "serve"]
 
 BODY_LIMIT = 64 << 20
 KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
-GRACE = 10  # seconds that answers under way have when the server is told to stop
+GRACE = 5  # seconds that answers under way have when the server is told to stop
+REST = 3  # more seconds in which those that were cut off can say so
 
 
 @dataclass
@@ -132,11 +133,18 @@ def local_url(asked: Address, bound: socket.socket) -> str:
 class Runner(uvicorn.Server):
     """uvicorn's server for an application and a bound socket.
 
-    SIGINT and SIGTERM let answers under way finish for a while, during which `stopping` is called on threads, and
-    then return from `run`, so that what was loaded is released; a second SIGINT does not wait.
+    SIGINT and SIGTERM let answers under way finish for a while, during which `stopping` is called on threads; then
+    `cut` ends those that are left, and `run` returns, so that what was loaded is released.  A second SIGINT does not
+    wait.
     """
 
-    def __init__(self, app: Any, bound: socket.socket, stopping: Sequence[Callable[[], None]] = ()):
+    def __init__(
+        self,
+        app: Any,
+        bound: socket.socket,
+        stopping: Sequence[Callable[[], None]] = (),
+        cut: Callable[[], None] = lambda: None,
+    ):
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -144,15 +152,26 @@ class Runner(uvicorn.Server):
             lifespan="off",
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=GRACE,
+            timeout_graceful_shutdown=GRACE + REST,
         )
         super().__init__(config)
         self.bound = bound
         self.stopping = stopping
+        self.cut = cut
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.tasks:
+            say(f"stopping: answers under way have {GRACE} seconds; interrupt again to stop at once")
         stopping = [asyncio.to_thread(each) for each in self.stopping]
-        await asyncio.gather(super().shutdown(sockets), *stopping)
+        ending = asyncio.create_task(self.cut_later())
+        try:
+            await asyncio.gather(super().shutdown(sockets), *stopping)
+        finally:
+            ending.cancel()
+
+    async def cut_later(self) -> None:
+        await asyncio.sleep(GRACE)
+        self.cut()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         super().run(sockets or [self.bound])
@@ -179,6 +198,8 @@ def serve(options: Mapping[str, Any]) -> None:
         say(f"no -model: opening {label}, {path}; name another with -model FILE or GOLEM_MODEL")
     else:
         path = Path(named)
+    if options["addr"].port:
+        listen(options["addr"]).close()  # an address that cannot be had is known before anything is loaded
     chat = load_chat(options, path)
     server = Server(chat.name, options, chat)
     try:
@@ -193,7 +214,7 @@ def serve(options: Mapping[str, Any]) -> None:
         url = local_url(options["addr"], bound)
         for start in server.starting:
             start(url)
-        Runner(app, bound, server.stopping).run()
+        Runner(app, bound, server.stopping, chat.engine.cancel_all).run()
     finally:
         server.close()
 

@@ -18,7 +18,7 @@ import msgspec
 from litestar import Response
 from litestar.exceptions import HTTPException
 
-from golem_core.errors import BadRequest, GolemError
+from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.server.disconnect import ClientGone
 from golem_core.server.log import entry
 
@@ -76,6 +76,8 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
     # What fails here fails again when it is asked again; clients would otherwise retry every 5xx.
     once = {"x-should-retry": "false"}
+    if isinstance(error, Unavailable):
+        return Refusal(503, str(error))
     if isinstance(error, GolemError):
         return Refusal(500, str(error), headers=once)
     traceback.print_exception(error, file=sys.stderr)

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from golem_core import Columns, Graph, Unsupported
+from golem_core import Columns, Graph, KVRing, Unsupported, Weight
 from golem_core.cpu import team as teams
 from golem_core.cpu.device import CpuDevice
 from golem_core.cpu.library import Library
@@ -109,3 +109,28 @@ def test_more_than_a_pass_holds_is_refused():
         p.run(Columns(range(5), range(5), [0] * 5, []))
     with pytest.raises(ValueError, match="32 positions"):
         p.run(Columns([1], [32], [0], []))
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_K"])
+def test_a_number_that_is_none_reaches_the_output(kind, poison):
+    """Wherever it arises: in what attention reads, or on the way into a product of 8-bit activations."""
+    rng = np.random.default_rng(5)
+    table = random_weight(rng, "table", "F32", 4, 256)
+    rows = table.data.view(np.float32).reshape(4, 256).copy()
+    rows[1, 17] = poison
+    poisoned = Weight("table", "F32", (4, 256), rows.reshape(-1).view(np.uint8))
+    g = Graph()
+    x = g.embed(poisoned)
+    heads = g.view(x, (4, 64))
+    cache = g.store(heads, heads, KVRing(4, 64))
+    g.output("attention", g.attend(heads, cache, scale=0.1))
+    g.output("product", g.linear(x, random_weight(rng, "w", kind, 16, 256)))
+    g.output("softcap", g.softcap(g.scale(x, by=0.0), cap=2.0))
+    for threads in (1, 2):
+        p = CpuDevice(threads=threads).compile(g, scored=2)
+        with np.errstate(invalid="ignore"):
+            out = p.run(Columns([0, 1], [0, 1], [0, 0], []))
+        for name, array in out.items():
+            assert np.isfinite(array[0]).all(), name
+            assert not np.isfinite(array[1]).all(), name

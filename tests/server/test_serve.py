@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,14 +87,42 @@ def test_an_answer_under_way_is_finished_when_the_server_is_told_to_stop(process
     assert "closed" in process.stderr.read()
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(monkeypatch, capfd) -> None:
-    chat = fake_chat()
-    monkeypatch.setattr(app, "load_chat", lambda options, path: chat)
+def test_answers_that_take_too_long_to_stop_are_cut_off_and_say_so() -> None:
+    code = SERVE.format(here=str(Path(__file__).parent)).replace("chat = fake", "app.GRACE = 0.3\nchat = fake", 1)
+    environment = os.environ | {"GOLEM_PLUGINS": ""}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=environment) as process:
+        _, url = listening(process)
+        body = {"messages": [{"role": "user", "content": "x" * 2000}]}
+        whole: list[httpx.Response] = []
+
+        def ask() -> None:
+            whole.append(httpx.post(f"{url}/chat/completions", json=body, timeout=20))
+
+        askers = [threading.Thread(target=ask) for _ in range(2)]  # one is drawn, one waits for a slot
+        with httpx.stream("POST", f"{url}/chat/completions", json=body | {"stream": True}, timeout=20) as response:
+            pieces = response.iter_text()
+            text = next(pieces)
+            for asker in askers:
+                asker.start()
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            text += "".join(pieces)
+        for asker in askers:
+            asker.join(20)
+        log = process.stderr.read()
+        assert process.wait(10) == 0
+    assert '"error"' in text.splitlines()[-2] and "[DONE]" not in text
+    assert [each.status_code for each in whole] == [503, 503]
+    assert all("stopping" in each.json()["error"]["message"] for each in whole)
+    assert "stopping: answers under way" in log and "Traceback" not in log
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(monkeypatch, capfd) -> None:
+    monkeypatch.setattr(app, "load_chat", lambda options, path: pytest.fail("loaded all the same"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(GolemError, match=rf"-addr 127.0.0.1:{port}: cannot listen there: .*in use"):
             app.serve(OPTIONS | {"model": "tiny.gguf", "addr": Address("127.0.0.1", port)})
-    assert chat.engine.closed
     assert "listening" not in capfd.readouterr().err
 
 

@@ -20,10 +20,10 @@ from golem_core.cpu.jit import (
     load,
     loop,
     number,
+    select,
     share,
     store,
     vmax,
-    vmin,
 )
 from golem_core.cpu.kernels.quantize import BLOCK, QUANTIZE
 from golem_core.cpu.library import kernel
@@ -50,10 +50,10 @@ def each_shared(n: Traced, thread: Traced, threads: Traced, body: Callable[[Trac
 
 
 def exp(x: Traced) -> Traced:
-    """e^x for x <= 88 or so; below -87 about 0.  Reduction by ln 2 and a polynomial of degree 6 (Cephes, expf)."""
+    """e^x for x <= 88 or so; below -87 about 0, NaN stays NaN.  By ln 2 and a polynomial of degree 6 (Cephes, expf)."""
     t = x.type
     whole = "i32" if str(t) == "float" else f"i32x{t.count}"
-    x = vmax(x, const(t, -87.0))
+    x = select(x < -87.0, const(t, -87.0), x)
     n = rint(x * 1.4426950408889634)
     r = fma(n, const(t, -0.693359375), x)
     r = fma(n, const(t, 2.12194440e-4), r)
@@ -66,7 +66,7 @@ def exp(x: Traced) -> Traced:
 
 def sigmoid_of_negative(z: Traced) -> Traced:
     """1 / (1 + e^z)."""
-    return const(z.type, 1.0) / (exp(vmin(z, const(z.type, 80.0))) + 1.0)
+    return const(z.type, 1.0) / (exp(select(z > 80.0, const(z.type, 80.0), z)) + 1.0)
 
 
 def silu(x: Traced) -> Traced:

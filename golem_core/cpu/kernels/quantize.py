@@ -27,7 +27,6 @@ from golem_core.cpu.jit import (
     share,
     shuffle,
     store,
-    vabs,
     vmax,
 )
 from golem_core.cpu.library import kernel
@@ -85,10 +84,16 @@ def inverse(maximum: Traced) -> Traced:
     return select(maximum > 0.0, const("f32", 127) / maximum, 0.0)
 
 
+def magnitude(x: Traced) -> Traced:
+    """The bits of |x|, which order as whole numbers do, with NaN above everything: a NaN becomes the block's scale."""
+    return x.bits("i32x8") & 0x7FFFFFFF
+
+
 def quantize32(source: Traced, column: Traced, K: Traced, b: Traced) -> None:
     """The 32 floats at `source` become block b of a q32 column."""
     v = [load("f32x8", source + 32 * i) for i in range(4)]
-    top = hmax(vmax(vmax(vabs(v[0]), vabs(v[1])), vmax(vabs(v[2]), vabs(v[3]))))
+    m = [magnitude(x) for x in v]
+    top = hmax(vmax(vmax(m[0], m[1]), vmax(m[2], m[3]))).bits("f32")
     d, factor = top * (1 / 127), inverse(top)
     q = [rint(x * factor).to("i32x8") for x in v]
     for i in range(4):
@@ -103,10 +108,10 @@ def quantize32(source: Traced, column: Traced, K: Traced, b: Traced) -> None:
 
 def quantize256(source: Traced, column: Traced, K: Traced, b: Traced) -> None:
     """The 256 floats at `source` become super-block b of a q256 column."""
-    largest = Var(const("f32x8", 0))
+    largest = Var(const("i32x8", 0))
     for i in loop(32):
-        largest.set(vmax(largest, vabs(load("f32x8", source + i * 32))))
-    top = hmax(largest.get())
+        largest.set(vmax(largest, magnitude(load("f32x8", source + i * 32))))
+    top = hmax(largest.get()).bits("f32")
     factor = inverse(top)
     store(column + Q256.scale(K) + b * 4, top * (1 / 127))
     sums, start = column + Q256.sums(K) + b * 16, column + Q256.start(K) + b * 64
