@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from golem_core.errors import GolemError
+from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.params import SamplingParams
 from golem_core.sampling.rows import pick
 
@@ -112,13 +112,13 @@ class SamplerChain:
         """The next token.  `logits` is float32 (vocabulary,) and is overwritten.
 
         The generator advances once, except when the request is greedy.  Raises GolemError when the logits are
-        not numbers or a stage leaves no token to draw.
+        not numbers, and BadRequest when a stage leaves no token to draw: the request asked for it.
         """
         candidates = Candidates(logits)
-        best = _best(candidates, "the model's pass")
+        best = _best(candidates, "the model's pass", GolemError)
         for name, sampler in self._samplers:
             sampler.apply(candidates)
-            best = _best(candidates, f"sampler {name!r}")
+            best = _best(candidates, f"sampler {name!r}", BadRequest)
         index = best if self._generator is None else self._pick(candidates.logits, best)
         token = index if candidates.ids is None else int(candidates.ids[index])
         for accept in self._accepting:
@@ -132,14 +132,14 @@ class SamplerChain:
         return pick(logits, self._generator.random())
 
 
-def _best(candidates: Candidates, after: str) -> int:
-    """Index of the largest logit, the lower id on ties; GolemError where there is no sensible one."""
+def _best(candidates: Candidates, after: str, none_left: type[GolemError]) -> int:
+    """Index of the largest logit, the lower id on ties; `none_left` or GolemError where there is no sensible one."""
     if len(candidates) == 0:
-        raise GolemError(f"no token is left to draw after {after}")
+        raise none_left(f"no token is left to draw after {after}")
     index = int(candidates.logits.argmax())  # a NaN counts as the largest here, so one look finds both
     peak = float(candidates.logits[index])
     if peak == -np.inf:
-        raise GolemError(f"no token is left to draw after {after}: every logit is minus infinity")
+        raise none_left(f"no token is left to draw after {after}: every logit is minus infinity")
     if not np.isfinite(peak):
         raise GolemError(f"a logit is {peak} after {after}; no token can be drawn from that")
     return index

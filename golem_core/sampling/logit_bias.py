@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from golem_core.errors import BadRequest
@@ -31,6 +33,8 @@ def from_request(params: SamplingParams, context: SamplerContext) -> LogitBias |
             raise BadRequest(
                 f"logit_bias names token {token}; the vocabulary ends at {context.vocab_size - 1}", param="logit_bias"
             )
+    if len(params.logit_bias) == context.vocab_size and set(params.logit_bias.values()) == {-math.inf}:
+        raise BadRequest("logit_bias forbids every token of the vocabulary", param="logit_bias")
     return LogitBias(
         np.fromiter(params.logit_bias.keys(), np.int64), np.fromiter(params.logit_bias.values(), np.float32)
     )

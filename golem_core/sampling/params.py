@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from golem_core.sampling.grammar import Constraint
 
 
+LARGEST = 1e6
+"""Far beyond what any of these fields is used with; logits stay finite in float32."""
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """The sampling fields of one request.
@@ -48,15 +52,20 @@ class SamplingParams:
             value = getattr(self, name)
             if not math.isfinite(value):
                 raise BadRequest(f"{name} must be a finite number, not {value}", param=name)
+            if abs(value) > LARGEST:
+                raise BadRequest(f"{name} must lie between -1e6 and 1e6, not at {value}", param=name)
         if self.min_p > 1:
             raise BadRequest(f"min_p must be at most 1, not {self.min_p}", param="min_p")
-        if self.repeat_penalty <= 0:
-            raise BadRequest(f"repeat_penalty must be above 0, not {self.repeat_penalty}", param="repeat_penalty")
+        if self.repeat_penalty < 1 / LARGEST:
+            raise BadRequest(f"repeat_penalty must be at least 1e-6, not {self.repeat_penalty}", param="repeat_penalty")
         if self.repeat_last_n < -1:
             raise BadRequest(f"repeat_last_n must be -1 or more, not {self.repeat_last_n}", param="repeat_last_n")
         for token, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise BadRequest(f"logit_bias of token {token} must be a number, not {bias}", param="logit_bias")
+            if bias != -math.inf and not abs(bias) <= LARGEST:
+                raise BadRequest(
+                    f"logit_bias of token {token} must be minus infinity, or lie between -1e6 and 1e6, not {bias}",
+                    param="logit_bias",
+                )
 
     @property
     def greedy(self) -> bool:

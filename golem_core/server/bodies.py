@@ -46,13 +46,15 @@ def read_json(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         raise BadRequest(f"{where}: {expected}, got {shown(value)}", param=re.split(r"[.\[]", where)[0]) from None
 
 
-def whole(value: Number, field: str) -> int | None:
-    """`value` as a whole number, or BadRequest naming `field`."""
-    if value is None or isinstance(value, int):
-        return value
-    if math.isfinite(value) and value == int(value):
-        return int(value)
-    raise BadRequest(f"{field}: expected a whole number, got {shown(value)}", param=field)
+def whole(value: Number, field: str, most: int = (1 << 63) - 1) -> int | None:
+    """`value` as a whole number of at least -2⁶³ and at most `most`, or BadRequest naming `field`."""
+    if value is None:
+        return None
+    if not isinstance(value, int) and not (math.isfinite(value) and value == int(value)):
+        raise BadRequest(f"{field}: expected a whole number, got {shown(value)}", param=field)
+    if not -(1 << 63) <= value <= most:
+        raise BadRequest(f"{field}: expected a number from {-(1 << 63)} to {most}, got {shown(value)}", param=field)
+    return int(value)
 
 
 def shown(value: Any) -> str:

@@ -17,6 +17,7 @@ from msgspec import Meta
 from golem_core.engine import GenerationRequest
 from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
+from golem_core.sampling.params import LARGEST
 from golem_core.server.bodies import Number, read_json, shown, whole
 from golem_core.server.constraints import asked_grammar, constraint
 from golem_core.server.messages import Message, conversation
@@ -142,7 +143,6 @@ def _stop(request: ChatRequest) -> tuple[str, ...]:
     return tuple(each for each in stop if each)
 
 
-_LARGEST = 1e6  # far beyond what any of these fields is used with; logits stay finite
 _PLAIN = ("temperature", "top_p", "min_p", "repeat_penalty", "frequency_penalty", "presence_penalty")
 
 
@@ -151,22 +151,21 @@ def _sampling(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any]) -> 
     preset = chat.model.sampling
     values: dict[str, Any] = {name: getattr(preset, name) for name in ("temperature", "top_k", "top_p", "min_p")}
     given = {name: getattr(request, name) for name in _PLAIN}
-    for name, value in given.items():
-        if value is not None and abs(value) > _LARGEST:
-            raise BadRequest(f"{name}: {shown(value)} is beyond anything that samples", param=name)
-    given |= {name: whole(getattr(request, name), name) for name in ("top_k", "repeat_last_n", "seed")}
+    given |= {name: whole(getattr(request, name), name) for name in ("top_k", "repeat_last_n")}
+    given["seed"] = whole(request.seed, "seed", most=(1 << 64) - 1)
     values |= {name: value for name, value in given.items() if value is not None}
     seed = values.get("seed")
     if seed is not None and seed < 0:
         values["seed"] = None
-    elif seed is not None and seed >= 1 << 64:
-        raise BadRequest(f"seed: {shown(seed)} does not fit into 64 bits", param="seed")
     known = {field.name for field in msgspec.structs.fields(ChatRequest)}
     return SamplingParams(
         **values,
         logit_bias=_logit_bias(chat, request.logit_bias),
         extra={name: value for name, value in plain.items() if name not in known},
     )
+
+
+_LONGEST_TEXTS = 1 << 16  # characters of the texts that logit_bias names tokens by
 
 
 def _logit_bias(chat: LoadedChat, given: Any) -> dict[int, float]:
@@ -180,18 +179,25 @@ def _logit_bias(chat: LoadedChat, given: Any) -> dict[int, float]:
         pairs = given
     else:
         raise BadRequest(f"logit_bias: expected an object of token id to bias, got {shown(given)}", param="logit_bias")
+    size = chat.model.vocab_size
+    if len(pairs) > size:
+        raise BadRequest(f"logit_bias: {len(pairs)} biases, and there are {size} tokens", param="logit_bias")
+    written = sum(len(token) for token, _ in pairs if isinstance(token, str) and not _is_number(token))
+    if written > _LONGEST_TEXTS:
+        raise BadRequest(
+            f"logit_bias: its texts have {written} characters; {_LONGEST_TEXTS} are allowed", param="logit_bias"
+        )
     biases: dict[int, float] = {}
     for token, bias in pairs:
         if bias is False:
             bias = -math.inf
-        elif isinstance(bias, bool) or not isinstance(bias, int | float) or abs(bias) > _LARGEST:
+        elif isinstance(bias, bool) or not isinstance(bias, int | float) or abs(bias) > LARGEST:
             raise BadRequest(
                 f"logit_bias: the bias of {shown(token)} is {shown(bias)}, not a number that a logit can take",
                 param="logit_bias",
             )
         for identity in _tokens(chat, token):
             if not 0 <= identity < chat.model.vocab_size:
-                size = chat.model.vocab_size
                 raise BadRequest(f"logit_bias: {identity} is not a token; there are {size}", param="logit_bias")
             biases[identity] = float(bias)
     return biases
@@ -201,10 +207,13 @@ def _tokens(chat: LoadedChat, token: Any) -> list[int]:
     if isinstance(token, int) and not isinstance(token, bool):
         return [token]
     if isinstance(token, str):
-        digits = token.strip().removeprefix("-")
-        is_number = digits.isascii() and digits.isdigit() and len(digits) < 19
-        return [int(token)] if is_number else chat.model.tokenizer.encode(token)
+        return [int(token)] if _is_number(token) else chat.model.tokenizer.encode(token)
     raise BadRequest(f"logit_bias: {shown(token)} is not a token id or a text", param="logit_bias")
+
+
+def _is_number(text: str) -> bool:
+    digits = text.strip().removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 19
 
 
 def _template_settings(request: ChatRequest) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def test_a_stage_of_another_package_takes_its_place_by_position():
     assert ban.seen == [2]
     # After top_k it finds nothing left, and says so instead of drawing what is forbidden.
     late = SamplerStage("ban", 45, stage.from_request)
-    with pytest.raises(GolemError, match="'ban'"):
+    with pytest.raises(BadRequest, match="'ban'"):
         chain_for(params, 5, stages=[late, *STAGES]).draw(np.array([0, 1, 2, 3, 4], np.float32))
 
 
@@ -277,6 +277,13 @@ def test_nothing_left_to_draw_is_an_error(params):
         ("presence_penalty", -math.inf),
         ("logit_bias", {3: math.nan}),
         ("logit_bias", {3: math.inf}),
+        ("temperature", 1e300),
+        ("repeat_penalty", 1e300),
+        ("repeat_penalty", 1e-320),
+        ("frequency_penalty", -1e300),
+        ("logit_bias", {3: 1e300}),
+        ("logit_bias", {3: -1e300}),
+        ("logit_bias", dict.fromkeys(range(10), -math.inf)),
         ("logit_bias", {10: 1.0}),
         ("logit_bias", {-1: 1.0}),
     ],
@@ -285,6 +292,14 @@ def test_values_out_of_range_are_refused_by_name(field, value):
     with pytest.raises(BadRequest, match=field) as caught:
         chain_for(SamplingParams(**{field: value}), 10)
     assert caught.value.param == field
+
+
+@pytest.mark.parametrize("name", ["repeat_penalty", "frequency_penalty", "presence_penalty"])
+def test_the_largest_and_least_penalties_leave_tokens_to_draw(name):
+    logits = np.linspace(-300, 300, 10, dtype=np.float32)
+    for value in (1e6, 1e-6, *(() if name == "repeat_penalty" else (-1e6,))):
+        chain = SamplerChain.build(STAGES, SamplingParams(**{name: value}), SamplerContext(10, list(range(10)) * 60))
+        assert 0 <= chain.draw(logits.copy()) < 10
 
 
 @given(rows)

@@ -148,6 +148,7 @@ class FakeEngine:
 
 class FakeTokenizer:
     bos = eos = None
+    eog: frozenset[int] = frozenset()
     vocab_size = 0x110000
 
     def prepare(self):
