@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 
 from golem_core.errors import GolemError
 from golem_core.hub.config import Config
+from golem_core.hub.errors import CallbackFailed
 from golem_core.hub.memory import Memory
-from golem_core.hub.messages import Message
-from golem_core.hub.providers import Providers
+from golem_core.hub.messages import Message, ToolDef
+from golem_core.hub.providers import ModelRef, Providers
 from golem_core.hub.store import Store
 from golem_core.hub.tools import Tools
 from golem_core.hub.turns import Turn
@@ -26,7 +27,10 @@ __all__ = ["Agent", "repaired", "title_of"]
 
 INTERRUPTED = "error: interrupted"
 PATIENCE = 30.0
-"""Seconds that a resumed turn waits for its provider to be there again."""
+"""Seconds that a turn waits for a provider to be there again."""
+
+NOTICE = 1.0
+"""Seconds after a broken call in which the end of the provider's process is noticed."""
 
 
 class Agent:
@@ -77,7 +81,7 @@ class Agent:
         while True:
             config = self.config()
             tools = self.tools.definitions()
-            answer = self.providers.chat(config.default_model, [*known, *history], tools)
+            answer = self._asked(config.default_model, [*known, *history], tools)
             if not answer.tool_calls:
                 self.store.finish(turn.id, turn.conversation, answer)
                 return answer.content
@@ -97,6 +101,30 @@ class Agent:
                 line = " ".join(f"[{name}] {arguments}".split())
                 turn.add("log", line=line, name=name, args=arguments, result=result)
                 self.say(line)
+
+    def _asked(self, model: ModelRef, messages: Sequence[Message], tools: Sequence[ToolDef]) -> Message:
+        """The model's next message.  A provider whose process ended, even during the call, is waited for."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            generation = self.providers.generation(model)
+            try:
+                return self.providers.chat(model, messages, tools)
+            except CallbackFailed as error:
+                if not error.unheard or not self._returned(model, generation, until):
+                    raise
+
+    def _returned(self, model: ModelRef, generation: int, until: float) -> bool:
+        """Whether another registration of a provider came in place of the one of `generation`."""
+        noticed = time.monotonic() + NOTICE
+        while not self.stopping.is_set() and time.monotonic() < until:
+            found = self.providers.generation(model)
+            if found and found != generation:
+                return True
+            gone = not found and self.providers.registry.returning(model.provider)
+            if not gone and (not found or time.monotonic() >= noticed):
+                return False
+            self.stopping.wait(0.05)
+        return False
 
     def _recalled(self, turn: Turn) -> list[Message]:
         """What is remembered about a turn's text, as a system message."""

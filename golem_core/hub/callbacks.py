@@ -90,7 +90,8 @@ class Callbacks:
             finally:
                 self._leave(opened)
         except (OSError, http.client.HTTPException) as error:
-            raise CallbackFailed(f"{name}: {self._why(error, late)}") from None
+            unheard = not (late.is_set() or self._closed or isinstance(error, TimeoutError))
+            raise CallbackFailed(f"{name}: {self._why(error, late)}", unheard=unheard) from None
         finally:
             if timer is not None:
                 timer.cancel()

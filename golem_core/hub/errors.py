@@ -16,8 +16,12 @@ class Refused(GolemError):
 
 
 class CallbackFailed(GolemError):
-    """An extension that was called gave an error or no usable answer; `code` is the extension's own word for it."""
+    """An extension that was called gave an error or no usable answer; `code` is the extension's own word for it.
 
-    def __init__(self, message: str, code: str | None = None):
+    `unheard` when it did not even get the call, or went away during it.
+    """
+
+    def __init__(self, message: str, code: str | None = None, *, unheard: bool = False):
         super().__init__(message)
         self.code = code
+        self.unheard = unheard

@@ -86,6 +86,11 @@ class Providers:
         found = self.registry.provider(ref.provider)
         return found is not None and bool(found[1].get("embed"))
 
+    def generation(self, ref: ModelRef) -> int:
+        """Which registration of a provider is live; 0 for none, and for the server's own models."""
+        found = self.registry.provider(ref.provider)
+        return 0 if found is None else found[0].generation
+
     def chat(self, ref: ModelRef, messages: Sequence[Message], tools: Sequence[ToolDef] = ()) -> Message:
         """The next message of a conversation: text, calls of `tools`, or both."""
         if ref.provider == LOCAL:
@@ -147,7 +152,7 @@ class Providers:
     def _find(self, ref: ModelRef) -> tuple[Registration, Mapping[str, Any]]:
         found = self.registry.provider(ref.provider)
         if found is None:
-            raise CallbackFailed(f"unknown provider {quoted(ref.provider)}")
+            raise CallbackFailed(f"unknown provider {quoted(ref.provider)}", unheard=True)
         return found
 
 

@@ -21,6 +21,9 @@ __all__ = ["BUILTIN_TOOLS", "LOCAL", "TTL", "Registration", "Registry", "check_c
 TTL = 30.0
 """Seconds that a registration lives after a register or a heartbeat."""
 
+RETURN = 60.0
+"""Seconds after the end of its process in which a provider may come back."""
+
 LOCAL = "golem"
 """The provider id of the server's own models."""
 
@@ -80,6 +83,7 @@ class Registry:
         self._lock = threading.Lock()
         self._records: dict[str, tuple[Registration, float]] = {}
         self._generation = 0
+        self._ended: dict[str, float] = {}  # providers whose process has ended, and when
 
     def register(self, body: Any) -> Registration:
         """Take a registration as it came over the wire.  Refused leaves an earlier one of that name as it was."""
@@ -111,6 +115,11 @@ class Registry:
             found = self._records.get(name)
             if found and (generation is None or found[0].generation <= generation):
                 del self._records[name]
+                self._ended |= {provider["id"]: self._clock() for provider in found[0].providers}
+
+    def returning(self, provider: str) -> bool:
+        """Whether a provider's process ended a short while ago, so that it may be started again."""
+        return self._clock() < self._ended.get(provider, float("-inf")) + RETURN
 
     @property
     def generation(self) -> int:

@@ -139,3 +139,12 @@ def test_a_late_notice_of_an_end_does_not_drop_the_successor(registry) -> None:
     assert [each.name for each in registry.live()] == ["other"]
     registry.drop("other")
     assert registry.live() == []
+
+
+def test_a_provider_whose_process_ended_may_return_for_a_minute(registry, clock) -> None:
+    assert not registry.returning("taken") and not registry.returning("unknown")
+    registry.drop("other")
+    clock.now += 59.9
+    assert registry.returning("taken")
+    clock.now += 0.1
+    assert not registry.returning("taken")

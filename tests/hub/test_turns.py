@@ -206,6 +206,22 @@ def test_a_closed_port_is_told(live, extension) -> None:
     assert live.hub.registry.provider("echo"), "a failing provider stays registered"
 
 
+def test_a_provider_that_died_during_a_call_is_waited_for(live, extension) -> None:
+    first = extension("echo-ext")
+    first.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        first.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        live.register(first, providers=CHATS)
+        turn = live.post("hello")
+        connection, _ = listener.accept()
+        connection.recv(100)
+        connection.close()
+    live.hub.registry.drop("echo-ext")
+    time.sleep(0.3)
+    live.register(extension("echo-ext", {"/v1/chat": echo}), providers=CHATS)
+    assert live.events(turn) == [("done", {"text": "echo: hello"})]
+
+
 def test_a_tool_that_appears_during_a_turn_can_be_called(live, extension) -> None:
     dice = extension("dice", {"/v1/tools/roll": {"result": "6"}})
     offered = []
