@@ -212,7 +212,18 @@ cli = _Root(
 @click.option("--json", "-json", "as_json", is_flag=True, help="Write JSON instead of a table.")
 def list_plugins(as_json: bool) -> None:
     """List what is installed, what it implements, and what failed to load and why."""
-    found = plugins.installed().found
+    failure = None
+    try:
+        found = plugins.installed().found
+    except GolemError as error:  # GOLEM_PLUGINS asks for what is not there: say so below what is
+        failure = error
+        found = plugins.Plugins().found
+    _write_plugins(found, as_json)
+    if failure is not None:
+        raise failure
+
+
+def _write_plugins(found: list[plugins.Plugin], as_json: bool) -> None:
     if as_json:
         records = [
             {

@@ -80,8 +80,11 @@ def natural(text: str) -> int:
 
 
 def _whole(text: str, least: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < least:
+    text = text.strip()
+    if not re.fullmatch(r"[0-9]+", text):
         raise ValueError(f"expected a whole number of at least {least}")
+    if len(text.lstrip("0")) > 18 or int(text) < least:
+        raise ValueError(f"expected a whole number from {least} to {10**18 - 1}")
     return int(text)
 
 

@@ -226,14 +226,17 @@ class Plugins:
 def _restricted(
     points: Sequence[importlib.metadata.EntryPoint], only: Sequence[str] | None
 ) -> list[importlib.metadata.EntryPoint]:
-    """The entry points that `only` leaves: by plugin name or by distribution, compared as package names are."""
+    """The entry points that `only` leaves: by plugin name or by distribution, compared as package names are.
+
+    The core may be named too; it is always there.
+    """
     if only is None:
         return list(points)
     names = {
         id(point): {_normal(point.name)} | ({_normal(point.dist.name)} if point.dist else set()) for point in points
     }
     for wanted in only:
-        if not any(_normal(wanted) in each for each in names.values()):
+        if _normal(wanted) != CORE and not any(_normal(wanted) in each for each in names.values()):
             known = ", ".join(sorted({point.name for point in points}))
             raise GolemError(f"GOLEM_PLUGINS names {wanted!r}, which is not installed; installed: {known or 'none'}")
     chosen = {_normal(wanted) for wanted in only}

@@ -88,7 +88,8 @@ def test_a_switch_is_read_from_flag_and_environment(golem, monkeypatch) -> None:
     ("arguments", "words"),
     [
         (["-context", "abc"], ["-context", "'abc'"]),
-        (["-context", "0"], ["-context", "'0'"]),
+        (["-context", "0"], ["-context", "'0'", "from 1 to 999999999999999999"]),
+        (["-n", "9" * 5000], ["-n", "from 1 to 999999999999999999"]),
         (["-context", "-5"], ["-context", "'-5'"]),
         (["--n=1.5"], ["-n", "'1.5'"]),
         (["-addr", "localhost"], ["-addr", "'localhost'", "HOST:PORT"]),
@@ -114,6 +115,18 @@ def test_a_mistake_in_the_environment_names_the_variable(golem, monkeypatch) -> 
     monkeypatch.delenv("GOLEM_CONTEXT")
     monkeypatch.setenv("GOLEM_BUILTIN_TEMPLATE", "maybe")
     assert golem("serve")[::2] == (2, "golem: GOLEM_BUILTIN_TEMPLATE 'maybe': expected 1 or 0\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_plugins_are_listed_though_golem_plugins_names_one_that_is_missing(golem, monkeypatch, arguments) -> None:
+    plugins.installed.cache_clear()
+    monkeypatch.setenv("GOLEM_PLUGINS", "nope")
+    try:
+        status, output, error = golem("plugins", *arguments)
+    finally:
+        plugins.installed.cache_clear()
+    assert status == 1 and "golem-core" in output
+    assert error.count("\n") == 1 and "'nope'" in error
 
 
 def test_run_takes_a_prompt_and_its_switches(golem) -> None:

@@ -115,7 +115,7 @@ def test_two_packages_with_one_plugin_name_are_told_apart(package) -> None:
     assert [plugin.name for plugin in found.found if "radio" in plugin.name] == ["radio", "radio (golem-two)"]
 
 
-@pytest.mark.parametrize("only", [["radio"], ["golem-radio"], ["Golem_Radio"]])
+@pytest.mark.parametrize("only", [["radio"], ["golem-radio"], ["Golem_Radio"], ["golem-core", "radio"]])
 def test_loading_is_restricted_by_plugin_or_distribution(package, only) -> None:
     package("golem-radio", "1", "radio", DEVICE.format(name="radio"))
     package("golem-other", "1", "other", DEVICE.format(name="other"))
@@ -126,6 +126,9 @@ def test_loading_is_restricted_by_plugin_or_distribution(package, only) -> None:
 def test_golem_plugins_in_the_environment_restricts_the_process(package, monkeypatch) -> None:
     package("golem-radio", "1", "radio", DEVICE.format(name="radio"))
     monkeypatch.setenv("GOLEM_PLUGINS", "")
+    assert [plugin.name for plugin in plugins.installed().found] == ["golem-core"]
+    plugins.installed.cache_clear()
+    monkeypatch.setenv("GOLEM_PLUGINS", "golem-core")
     assert [plugin.name for plugin in plugins.installed().found] == ["golem-core"]
     plugins.installed.cache_clear()
     monkeypatch.setenv("GOLEM_PLUGINS", " radio ,")
