@@ -24,17 +24,18 @@ class LoadProgress:
         if self.bar is None:
             if time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty():
                 return
-            self.open(total)
+            self.bar = self.open(total)
         self.bar.update(self.task, completed=done)
 
-    def open(self, total: int) -> None:
+    def open(self, total: int) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-        self.task = self.bar.add_task(self.title, total=total)
-        self.bar.start()
+        bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        self.task = bar.add_task(self.title, total=total)
+        bar.start()
+        return bar
 
     def __enter__(self) -> LoadProgress:
         return self

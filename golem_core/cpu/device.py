@@ -5,6 +5,7 @@ One program serves every number of columns up to the pass's width: kernels read 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -33,8 +34,8 @@ from golem_core.cpu.lowering import (
     Vector,
     weight_format,
 )
-from golem_core.cpu.memory import zeroed
-from golem_core.errors import Unsupported
+from golem_core.cpu.memory import physical, zeroed
+from golem_core.errors import GolemError, Unsupported
 from golem_core.files import dequantize_rows, release_pages
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
@@ -61,6 +62,9 @@ class CpuDevice:
     def __init__(self, *, threads: int | None = None, kv: str = "f16", library: Any = None):
         if kv not in attention.KV_BYTES:
             raise Unsupported(f"kv {kv!r}: the CPU keeps keys and values as {' or '.join(attention.KV_BYTES)}")
+        most = max(16, 4 * (os.cpu_count() or 1))
+        if threads is not None and not 1 <= threads <= most:
+            raise GolemError(f"-threads {threads}: this machine's {os.cpu_count()} processors can use 1 to {most}")
         self.threads, self.kv = threads or teams.physical_cores(), kv
         self.team = teams.shared_team(self.threads) if library is None else teams.Team(library, self.threads)
         self.library = self.team.library
@@ -82,13 +86,26 @@ class CpuDevice:
 
         `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per
         slot) the most of them that are scored.  `progress(done, total)` counts bytes of weights.  Raises Unsupported
-        naming the op or weight that there are no kernels for.
+        naming the op or weight that there are no kernels for, GolemError if the states are larger than the memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
+        self.check_states(graph, slots, context, width)
         capacity = {ALL: width, SCORED: min(width, scored or slots)}
         plan = Planner(graph, CpuLowering(self.kv).table(), capacity, fuse=fuse).plan()
         self.take_weights(plan, progress)
         return CpuPass(self, graph, plan, slots, context, capacity)
+
+    def check_states(self, graph: Graph, slots: int, context: int, width: int) -> None:
+        """Raises GolemError where the states of `slots` conversations are larger than the machine's memory."""
+        per_position = {ring: 2 * ring.heads * ring.dim * attention.KV_BYTES[self.kv] for ring in graph.rings}
+        needed = sum(size * ring_length(ring, context, width) for ring, size in per_position.items())
+        needed += sum(4 * prod(state.shape) for state in graph.recurrent)
+        there = physical()
+        if there is not None and slots * needed > there:
+            raise GolemError(
+                f"{slots} × {context} positions (-context) need {slots * needed / 1e9:.1f} GB for keys, values and "
+                f"states, and this machine has {there / 1e9:.1f} GB of memory; start with a smaller -context"
+            )
 
     def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
         """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
