@@ -71,7 +71,7 @@ def ollama_envelope(refusal: Refusal) -> Mapping[str, Any]:
 def refusal_of(error: Exception) -> Refusal:
     """The refusal that an exception stands for.  An exception that nobody raised on purpose is printed."""
     if isinstance(error, BadRequest):
-        return Refusal(400, str(error), error.param, error.code, error.details)
+        return Refusal(400, _line(error), error.param, error.code, error.details)
     if isinstance(error, HTTPException):
         return Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
     # What fails here fails again when it is asked again; clients would otherwise retry every 5xx.
@@ -79,9 +79,14 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, Unavailable):
         return Refusal(503, str(error))
     if isinstance(error, GolemError):
-        return Refusal(500, str(error), headers=once)
+        return Refusal(500, _line(error), headers=once)
     traceback.print_exception(error, file=sys.stderr)
     return Refusal(500, f"internal error: {type(error).__name__}", headers=once)
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line; a chat template may say anything."""
+    return re.sub(r"\s*[\r\n]\s*", " ", str(error).strip())
 
 
 def envelope_of(envelopes: Mapping[str, Envelope], path: str) -> Envelope:

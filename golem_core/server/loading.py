@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from golem_core import plugins
 from golem_core.errors import BadRequest, GolemError, Unsupported
 from golem_core.progress import LoadProgress
+from golem_core.server.log import say
 
 if TYPE_CHECKING:
     from golem_core.engine import Engine, GenerationRequest, SortedAnswer
@@ -175,6 +176,9 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     except BaseException:
         loaded.close()
         raise
+    trained = loaded.model.context_train
+    if 0 < trained < loaded.engine.slot_context:
+        say(f"-context {context}: a conversation may get longer than the {trained} positions the model was trained on")
     return LoadedChat(
         name=model_name(path),
         model=loaded.model,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from golem_core.errors import BadRequest
+
 TOOL = {"type": "function", "function": {"name": "f"}}
 USER = {"role": "user", "content": "hello"}
 CALLING = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f"}}]}
@@ -194,6 +196,15 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_cut_into_tokens_or_wri
     error = live.chat(messages=[USER] * 64).json()["error"]
     assert (error["code"], error["n_prompt_tokens"]) == ("context_length_exceeded", 64)
     assert len(template.calls) == written
+
+
+def test_what_a_template_says_is_told_in_one_line(live, monkeypatch, capfd) -> None:
+    def render(messages: Any, **settings: Any) -> str:
+        raise BadRequest("roles\n  must\r\nalternate\n", param="messages")
+
+    monkeypatch.setattr(live.server.chat.template, "render", render)
+    assert live.chat().json()["error"]["message"] == "roles must alternate"
+    assert capfd.readouterr().err.count("\n") == 1
 
 
 def test_a_body_over_the_limit_is_a_413(start, monkeypatch) -> None:

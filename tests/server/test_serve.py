@@ -22,7 +22,7 @@ from golem_core.errors import GolemError
 from golem_core.hookspecs import DefaultModel, hookimpl
 from golem_core.options import CORE_OPTIONS, Address
 from golem_core.server import app
-from golem_core.server.loading import default_model, model_name
+from golem_core.server.loading import default_model, load_chat, model_name
 
 OPTIONS = {option.name: option.default for option in CORE_OPTIONS} | {"addr": Address("127.0.0.1", 0)}
 
@@ -226,3 +226,17 @@ def test_a_second_interrupt_does_not_wait(process) -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         process.wait(5)
+
+
+@pytest.mark.parametrize(("context", "slots", "said"), [(8193, 1, True), (8192, 1, False), (16384, 2, False)])
+def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context, slots, said) -> None:
+    def load(path: Path, *, context: int, slots: int, **others: Any) -> Any:
+        fake = fake_chat(slots, context)
+        fake.model.template = fake.template
+        return SimpleNamespace(model=fake.model, engine=SimpleNamespace(slot_context=context // slots), close=None)
+
+    monkeypatch.setattr("golem_core.api.load", load)
+    options = {"context": context, "parallel": slots, "device": "cpu", "threads": None, "n": 5}
+    load_chat(options | {"builtin-template": False}, Path("tiny.gguf"))
+    told = [line for line in capsys.readouterr().err.splitlines() if "-context" in line]
+    assert [str(context) in line and "8192" in line for line in told] == [True] * said

@@ -1,0 +1,51 @@
+"""What the CPU refuses before it takes memory or makes threads."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from golem_core import GolemError, Graph, KVRing
+from golem_core.cpu import device as cpu
+from golem_core.cpu.device import CpuDevice
+from golem_core.cpu.memory import physical
+
+from ..graph.weights import random_weight
+
+
+def attending(heads: int, dim: int, window: int | None = None) -> Graph:
+    graph = Graph()
+    x = graph.view(graph.embed(random_weight(np.random.default_rng(0), "table", "F32", 4, heads * dim)), (heads, dim))
+    graph.output("attention", graph.attend(x, graph.store(x, x, KVRing(heads, dim, window)), scale=0.1, window=window))
+    return graph
+
+
+@pytest.mark.parametrize(("context", "slots"), [(1_000_000, 1), (250_000, 4)])
+def test_states_larger_than_the_memory_are_refused_with_both_sizes(monkeypatch, context, slots) -> None:
+    needed = 2 * 2 * 4 * 64 * 1_000_000  # keys and values of 2 bytes, 4 heads of 64
+    device = CpuDevice(threads=1)
+    monkeypatch.setattr(cpu, "physical", lambda: needed - 1)
+    with pytest.raises(GolemError, match=r"-context.* 1\.0 GB .*1\.0 GB"):
+        device.compile(attending(4, 64), context=context, slots=slots)
+    monkeypatch.setattr(cpu, "physical", lambda: needed)
+    device.check_states(attending(4, 64), slots, context, 128)
+    monkeypatch.setattr(cpu, "physical", lambda: None)  # a system that doesn't tell
+    device.check_states(attending(4, 64), slots, 1 << 60, 128)
+
+
+def test_a_window_needs_no_more_for_a_longer_context(monkeypatch) -> None:
+    monkeypatch.setattr(cpu, "physical", lambda: 10 << 20)
+    CpuDevice(threads=1).check_states(attending(4, 64, window=1024), 1, 1 << 60, 128)
+
+
+@pytest.mark.skipif(not hasattr(os, "sysconf"), reason="the system doesn't tell")
+def test_the_memory_of_this_machine_is_known() -> None:
+    assert np.log2(physical()) > 28
+
+
+@pytest.mark.parametrize("threads", [1000_000, 0, -1])
+def test_threads_that_no_machine_has_are_refused(threads) -> None:
+    with pytest.raises(GolemError, match=f"-threads {threads}: .* 1 to "):
+        CpuDevice(threads=threads)
