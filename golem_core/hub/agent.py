@@ -156,12 +156,17 @@ class Agent:
 
     def _afterwards(self, turn: Turn) -> None:
         """What nobody waits for: a better title, and what is worth remembering."""
-        config = self.config()
+        try:
+            fast, remembers = self.config().fast_model, self.memory.active()
+            messages = self.store.messages(turn.conversation) if fast or remembers else []
+        except (GolemError, sqlite3.Error) as error:
+            self.say(f"after a turn: {error}")
+            return
         work: list[Callable[[], object]] = []
-        if config.fast_model and sum(m.role == "user" for m in self.store.messages(turn.conversation)) == 1:
-            work.append(lambda: self._name(turn))
-        if self.memory.active():
-            work.append(lambda: self.memory.extract(turn.conversation, self.store.messages(turn.conversation)))
+        if fast and sum(message.role == "user" for message in messages) == 1:
+            work.append(lambda: self._name(turn.conversation, fast, messages))
+        if remembers:
+            work.append(lambda: self.memory.extract(turn.conversation, messages))
         if work:
             threading.Thread(target=self._quietly, args=(work,), name=f"after {turn.id}", daemon=True).start()
 
@@ -172,16 +177,12 @@ class Agent:
             except (GolemError, sqlite3.Error) as error:
                 self.say(f"after a turn: {error}")
 
-    def _name(self, turn: Turn) -> None:
-        config = self.config()
-        if config.fast_model is None:
-            return
-        first = self.store.messages(turn.conversation)[:2]
-        said = "\n\n".join(f"{each.role}: {each.content[:2000]}" for each in first)
+    def _name(self, conversation: str, model: ModelRef, messages: Sequence[Message]) -> None:
+        said = "\n\n".join(f"{each.role}: {each.content[:2000]}" for each in messages)
         request = f"Name this conversation in at most six words. Answer with the name alone.\n\n{said}"
-        title = title_of(self.providers.chat(config.fast_model, [Message("user", request)]).content)
+        title = title_of(self.providers.chat(model, [Message("user", request)]).content)
         if title:
-            self.store.rename(turn.conversation, title)
+            self.store.rename(conversation, title)
 
     def _wait_for_provider(self) -> None:
         """Give the extensions of a server that has just started the time to register."""

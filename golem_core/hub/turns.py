@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
+import traceback
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -188,6 +190,8 @@ class Turns:
             turn = queue[0]
             try:
                 self._run(turn)
+            except Exception as error:  # a defect; the conversation's other turns go on
+                traceback.print_exception(error, file=sys.stderr)
             finally:
                 turn.add("error", error="the turn ended without an answer")
                 with self._lock:

@@ -85,7 +85,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: CallbackServer
+    server: CallbackServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_POST(self) -> None:
         try:
