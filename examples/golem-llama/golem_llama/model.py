@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import sqrt
 
 from golem_core import BadFile, Graph, KVRing, ModelFile, Unsupported, Value, Weights
+
+POSITIVE = {"low": 1e-30, "high": 1e30}
+"""Bounds of what must be above 0: float32 holds it, and its inverse too."""
 
 
 @dataclass(frozen=True)
@@ -36,38 +40,34 @@ class LlamaConfig:
     def read(cls, file: ModelFile, vocabulary: int) -> LlamaConfig:
         """Raises BadFile or Unsupported naming the key and its value."""
         m = file.metadata.scoped("llama")
-        width, heads = m.required("embedding_length"), one(file, "attention.head_count")
+        width, heads = m.number("embedding_length", int, low=1), one(file, "attention.head_count")
         kv_heads = one(file, "attention.head_count_kv", heads)
-        if not (0 < kv_heads <= heads and heads % kv_heads == 0):
-            raise BadFile(
-                f"{file.path}: llama.attention.head_count_kv is {kv_heads}, which does not divide {heads} heads"
-            )
-        head_dim = m.get("attention.key_length", width // heads)
-        rope_dims = m.get("rope.dimension_count", head_dim)
+        if heads % kv_heads:
+            raise m.bad("attention.head_count_kv", kv_heads, f"which does not divide {heads} heads")
+        head_dim = m.number("attention.key_length", int, width // heads, low=1)
+        rope_dims = m.number("rope.dimension_count", int, head_dim)
         if rope_dims % 2 or not 0 < rope_dims <= head_dim:
-            raise BadFile(f"{file.path}: llama.rope.dimension_count is {rope_dims}, but heads have {head_dim}")
-        if m.get("attention.value_length", head_dim) != head_dim:
-            value = m["attention.value_length"]
+            raise m.bad("rope.dimension_count", rope_dims, f"but heads have {head_dim}")
+        value = m.number("attention.value_length", int, head_dim)
+        if value != head_dim:
             raise Unsupported(f"{file.path}: llama.attention.value_length is {value}, but keys have {head_dim}")
-        scaling, factor = m.get("rope.scaling.type", "none"), m.get("rope.scaling.factor", 1.0)
+        scaling, factor = m.text("rope.scaling.type", "none"), m.number("rope.scaling.factor", float, 1.0, **POSITIVE)
         if scaling not in ("none", "linear"):
             raise Unsupported(f"{file.path}: llama.rope.scaling.type is {scaling!r}; golem-llama knows 'linear'")
-        if not factor > 0:
-            raise BadFile(f"{file.path}: llama.rope.scaling.factor is {factor}, a factor is positive")
-        experts, used = m.get("expert_count", 0), m.get("expert_used_count", 0)
+        experts, used = m.number("expert_count", int, 0, low=0), m.number("expert_used_count", int, 0, low=0)
         if experts and not 0 < used <= experts:
-            raise BadFile(f"{file.path}: llama.expert_used_count is {used}, but there are {experts} experts")
+            raise m.bad("expert_used_count", used, f"but there are {experts} experts")
         return cls(
             vocabulary=vocabulary,
-            context=m.required("context_length"),
+            context=m.number("context_length", int, low=1),
             width=width,
-            blocks=m.required("block_count"),
+            blocks=m.number("block_count", int, low=1),
             ffn=one(file, "feed_forward_length"),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            eps=m.required("attention.layer_norm_rms_epsilon"),
-            rope_base=m.get("rope.freq_base", 10_000.0),
+            eps=m.number("attention.layer_norm_rms_epsilon", float, **POSITIVE),
+            rope_base=m.number("rope.freq_base", float, 10_000.0, **POSITIVE),
             rope_dims=rope_dims,
             rope_scale=1 / factor if scaling == "linear" else 1.0,
             experts=experts,
@@ -93,22 +93,23 @@ class LlamaConfig:
 def one(file: ModelFile, key: str, default: int | None = None) -> int:
     """A number that a file may also give as a list with an entry per block; here every block has the same."""
     m = file.metadata.scoped("llama")
-    value = m.required(key) if default is None else m.get(key, default)
-    if isinstance(value, list):
-        if len(set(value)) != 1:
-            raise Unsupported(f"{file.path}: llama.{key} is {value}; golem-llama needs the same in every block")
-        value = value[0]
-    return value
+    if not isinstance(m.get(key), list):
+        return m.number(key, int, low=1) if default is None else m.number(key, int, default, low=1)
+    values = m.numbers(key, int, low=1)
+    if len(set(values)) != 1:
+        raise Unsupported(str(m.bad(key, values, "golem-llama needs the same in every block")))
+    return values[0]
 
 
 def verify(file: ModelFile, cfg: LlamaConfig) -> None:
-    """Raises BadFile naming the first tensor that is missing or not of its shape."""
-    if len(file.weights.blocks) > cfg.blocks:
+    """Raises BadFile naming the number of blocks, or the first tensor that is missing or not of its shape."""
+    # First: what a count of billions would have looked for would never end.
+    if len(file.weights.blocks) != cfg.blocks:
         raise BadFile(
             f"{file.path}: llama.block_count is {cfg.blocks}, but there are {len(file.weights.blocks)} blocks"
         )
     optional = {"output.weight": (cfg.vocabulary, cfg.width), "rope_freqs.weight": (cfg.rope_dims // 2,)}
-    for name, shape in [*cfg.shapes(), *optional.items()]:
+    for name, shape in chain(cfg.shapes(), optional.items()):
         weight = file.weights.get(name)
         if weight is None and name not in optional:
             raise BadFile(f"{file.path}: the tensor {name!r} is missing")

@@ -32,7 +32,7 @@ def open_llama(file: ModelFile) -> ChatModel:
     cfg = LlamaConfig.read(file, tokenizer.vocab_size)
     verify(file, cfg)
     template = None
-    if source := file.metadata.get("tokenizer.chat_template"):
+    if source := file.metadata.text("tokenizer.chat_template", ""):
         bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
         template = ChatTemplate(source, bos_token=bos, eos_token=eos)
     sampling = file.metadata.scoped("general.sampling")
@@ -47,10 +47,10 @@ def open_llama(file: ModelFile) -> ChatModel:
         template=template,
         fallback_template=None,  # files of this architecture follow many formats: none can be assumed
         sampling=SamplingDefaults(
-            temperature=float(sampling.get("temp", defaults.temperature)),
-            top_k=int(sampling.get("top_k", defaults.top_k)),
-            top_p=float(sampling.get("top_p", defaults.top_p)),
-            min_p=float(sampling.get("min_p", defaults.min_p)),
+            temperature=sampling.number("temp", float, defaults.temperature, low=0, high=1e6),
+            top_k=max(0, sampling.number("top_k", int, defaults.top_k)),  # 0 and below are off
+            top_p=sampling.number("top_p", float, defaults.top_p, low=0, high=1),
+            min_p=sampling.number("min_p", float, defaults.min_p, low=0, high=1),
         ),
         markers=markers(template.source if template else ""),
         file=file,

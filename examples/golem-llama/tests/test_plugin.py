@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import golem_llama
@@ -11,7 +12,7 @@ import pytest
 from gguf import GGUFWriter
 from golem_llama import plugin
 
-from golem_core import BadFile, ChatModel, Unsupported, open_model
+from golem_core import BadFile, ChatModel, Metadata, Unsupported, open_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -101,6 +102,44 @@ def test_keys_that_cannot_be_are_refused_by_name(tmp_path, name, keys, error, me
     with pytest.raises(error) as caught:
         plugin.open_llama(altered(tmp_path, name, keys=keys))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.block_count", 1 << 31),
+        ("llama.block_count", 4),
+        ("llama.block_count", "3"),
+        ("llama.embedding_length", 64.0),
+        ("llama.embedding_length", 0),
+        ("llama.context_length", 0),
+        ("llama.feed_forward_length", ["x"]),
+        ("llama.attention.head_count", 0),
+        ("llama.attention.head_count", True),
+        ("llama.attention.head_count_kv", -2),
+        ("llama.attention.key_length", "32"),
+        ("llama.attention.layer_norm_rms_epsilon", math.nan),
+        ("llama.attention.layer_norm_rms_epsilon", 0),
+        ("llama.rope.freq_base", math.inf),
+        ("llama.rope.freq_base", "1e4"),
+        ("llama.rope.dimension_count", 16.0),
+        ("llama.rope.scaling.type", 2),
+        ("llama.rope.scaling.factor", -1.0),
+        ("llama.expert_count", -1),
+        ("general.sampling.temp", math.nan),
+        ("general.sampling.top_k", 2.5),
+        ("general.sampling.top_p", -0.1),
+        ("general.sampling.min_p", 2.0),
+        ("tokenizer.chat_template", 5),
+    ],
+)
+def test_values_of_another_type_or_range_are_refused_by_file_key_and_value(key, value):
+    with open_model(FIXTURES / "tied.gguf") as file:
+        file.metadata = Metadata(file.path, dict(file.metadata) | {key: value})
+        with pytest.raises(BadFile) as caught:
+            plugin.open_llama(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file.path}: {key}") and repr(value).strip("[]") in message and "\n" not in message
 
 
 @pytest.mark.parametrize(

@@ -15,39 +15,53 @@ Shape = tuple[int, ...]
 
 
 class Keys:
-    """The metadata under a file's architecture: `gemma3.block_count` is `keys.required("block_count")`."""
+    """The metadata under a file's architecture: `gemma3.block_count` is `keys.count("block_count")`."""
 
     def __init__(self, file: ModelFile):
         self.file = file
         self.meta = file.metadata.scoped(file.architecture)
 
-    def required(self, key: str) -> Any:
-        return self.meta.required(key)
+    def count(self, key: str, default: int | None = None, low: int = 1) -> int:
+        """A number of things, `low` at least; BadFile for anything else."""
+        return self.meta.number(key, int, low=low) if default is None else self.meta.number(key, int, default, low=low)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.meta.get(key, default)
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A number above 0 that float32 holds, and its inverse too; BadFile for anything else."""
+        bounds = {"low": 1e-30, "high": 1e30}
+        return self.meta.number(key, float, *(() if default is None else (default,)), **bounds)
 
     def named(self, key: str, value: object) -> str:
         """The beginning of an error about `key`: the file, the whole key, the value."""
         return f"{self.file.path}: {self.file.architecture}.{key} is {value}"
 
-    def per_block(self, key: str, blocks: int, default: Any = None) -> tuple[Any, ...]:
-        """One entry per block, of a key that holds a list of them or one for all."""
-        value = self.required(key) if default is None else self.get(key, default)
-        if not isinstance(value, list):
-            return (value,) * blocks
-        if len(value) != blocks:
-            raise BadFile(self.named(key, f"a list of {len(value)}") + f", but there are {blocks} blocks")
-        return tuple(value)
+    def per_block(self, key: str, blocks: int) -> tuple[int, ...]:
+        """One count per block, of a key that holds a list of them or one for all."""
+        if not isinstance(self.meta.required(key), list):
+            return (self.count(key),) * blocks
+        values = self.meta.numbers(key, int, low=1)
+        self._check_length(key, values, blocks)
+        return tuple(values)
+
+    def pattern(self, key: str, blocks: int) -> tuple[bool, ...]:
+        """Which blocks have what `key` says: a list with true or false, or 1 or 0, for each block."""
+        values = self.meta.required(key)
+        if not isinstance(values, list) or any(
+            type(value) not in (bool, int) or value not in (0, 1) for value in values
+        ):
+            raise self.meta.bad(key, values, "a list of true and false was expected")
+        self._check_length(key, values, blocks)
+        return tuple(map(bool, values))
+
+    def _check_length(self, key: str, values: list[Any], blocks: int) -> None:
+        if len(values) != blocks:
+            raise BadFile(self.named(key, f"a list of {len(values)}") + f", but there are {blocks} blocks")
 
     def head_dim(self, suffix: str = "", default: int | None = None) -> int:
         """The size of a head, for keys and values alike."""
         key, value = f"attention.key_length{suffix}", f"attention.value_length{suffix}"
-        dim = self.required(key) if default is None else self.get(key, default)
-        if self.get(value, dim) != dim:
-            raise Unsupported(
-                self.named(value, self.get(value)) + f", but {key} is {dim}; golem-gemma needs them equal"
-            )
+        dim = self.count(key, default)
+        if (other := self.count(value, dim)) != dim:
+            raise Unsupported(self.named(value, other) + f", but {key} is {dim}; golem-gemma needs them equal")
         return dim
 
     def heads(self, blocks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -55,7 +69,7 @@ class Keys:
         counts = self.per_block("attention.head_count", blocks)
         kv_counts = self.per_block("attention.head_count_kv", blocks)
         for heads, kv_heads in zip(counts, kv_counts, strict=True):
-            if not (0 < kv_heads <= heads and heads % kv_heads == 0):
+            if heads % kv_heads:
                 message = self.named("attention.head_count_kv", kv_heads)
                 raise BadFile(f"{message}, which does not divide {heads} heads")
         return counts, kv_counts
@@ -63,7 +77,7 @@ class Keys:
     def rope_dims(self, head_dim: int, suffix: str = "") -> int:
         """How many components of a head are rotated; all of them unless the file says otherwise."""
         key = f"rope.dimension_count{suffix}"
-        dims = self.get(key, head_dim)
+        dims = self.count(key, head_dim)
         if dims % 2 or not 0 < dims <= head_dim:
             raise BadFile(self.named(key, dims) + f", an even number up to {head_dim} was expected")
         return dims
@@ -78,10 +92,16 @@ class Tensor:
     optional: bool = False
 
 
-def verify(file: ModelFile, blocks: int, tensors: Iterable[Tensor]) -> None:
-    """Raises BadFile if there are not `blocks` blocks, or naming the first tensor missing or not of its shape."""
-    if len(file.weights.blocks) > blocks:
-        raise BadFile(Keys(file).named("block_count", blocks) + f", but there are {len(file.weights.blocks)} blocks")
+def block_count(keys: Keys) -> int:
+    """The file's `block_count`; BadFile if there are not as many blocks, before anything is made for each."""
+    blocks, found = keys.count("block_count"), len(keys.file.weights.blocks)
+    if blocks != found:
+        raise BadFile(keys.named("block_count", blocks) + f", but there are {found} blocks")
+    return blocks
+
+
+def verify(file: ModelFile, tensors: Iterable[Tensor]) -> None:
+    """Raises BadFile naming the first tensor missing or not of its shape."""
     for tensor in tensors:
         weight = file.weights.get(tensor.name)
         if weight is None and tensor.optional:
@@ -96,7 +116,7 @@ def sampling_defaults(file: ModelFile) -> SamplingDefaults:
     """The file's `general.sampling.*`, else temperature 1, top-k 64, top-p 0.95."""
     given = file.metadata.scoped("general.sampling")
     return SamplingDefaults(
-        temperature=float(given.get("temp", 1.0)),
-        top_k=int(given.get("top_k", 64)),
-        top_p=float(given.get("top_p", 0.95)),
+        temperature=given.number("temp", float, 1.0, low=0, high=1e6),
+        top_k=max(0, given.number("top_k", int, 64)),  # 0 and below are off
+        top_p=given.number("top_p", float, 0.95, low=0, high=1),
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from golem_core import BadFile, Graph, KVRing, ModelFile, Unsupported, Value, Weights
-from golem_gemma.config import Keys, Tensor
+from golem_core import Graph, KVRing, ModelFile, Unsupported, Value, Weights
+from golem_gemma.config import Keys, Tensor, block_count
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,28 @@ class Gemma3Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Gemma3Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        blocks, width, dim = keys.required("block_count"), keys.required("embedding_length"), keys.head_dim()
+        blocks, width, dim = block_count(keys), keys.count("embedding_length"), keys.head_dim()
         heads, kv_heads = keys.heads(blocks)
         # The largest Gemma 3, of 62 blocks, scales by the width per head, which is not its head size.
+        if heads[0] > width:
+            raise keys.meta.bad("attention.head_count", heads[0], f"but embedding_length is {width}")
         scaled = width // heads[0] if blocks == 62 else dim
         return cls(
             vocabulary=vocabulary,
-            context=keys.required("context_length"),
+            context=keys.count("context_length"),
             width=width,
-            eps=keys.required("attention.layer_norm_rms_epsilon"),
+            eps=keys.positive("attention.layer_norm_rms_epsilon"),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=dim,
             ffn=keys.per_block("feed_forward_length", blocks),
             windows=windows(keys, blocks),
-            rope_base=keys.get("rope.freq_base", 1e6),
-            rope_base_window=keys.get("rope.freq_base_swa", 1e4),
+            rope_base=keys.positive("rope.freq_base", 1e6),
+            rope_base_window=keys.positive("rope.freq_base_swa", 1e4),
             rope_dims=keys.rope_dims(dim),
             rope_scale=rope_scale(keys),
             score_scale=1 / sqrt(scaled),
-            softcap=keys.get("final_logit_softcapping", 0.0),
+            softcap=keys.meta.number("final_logit_softcapping", float, 0.0, low=0),
         )
 
     def tensors(self) -> Iterator[Tensor]:
@@ -88,29 +90,25 @@ class Gemma3Config:
 
 def windows(keys: Keys, blocks: int) -> tuple[int | None, ...]:
     """Five blocks with a window, one without, and so on, unless the file says otherwise."""
-    window = keys.get("attention.sliding_window", 0)
-    pattern = keys.get("attention.sliding_window_pattern", 6)
+    key = "attention.sliding_window_pattern"
+    window = keys.count("attention.sliding_window", 0, low=0)
     if not window:
         return (None,) * blocks
-    if isinstance(pattern, list):
-        local = keys.per_block("attention.sliding_window_pattern", blocks)
-    elif pattern < 1:
-        raise BadFile(keys.named("attention.sliding_window_pattern", pattern) + ", a period is at least 1")
+    if isinstance(keys.meta.get(key), list):
+        local = keys.pattern(key, blocks)
     else:
-        local = tuple(i % pattern < pattern - 1 for i in range(blocks))
+        period = keys.count(key, 6)
+        local = tuple(i % period < period - 1 for i in range(blocks))
     return tuple(window if each else None for each in local)
 
 
 def rope_scale(keys: Keys) -> float:
-    kind = keys.get("rope.scaling.type", "none")
+    kind = keys.meta.text("rope.scaling.type", "none")
     if kind == "none":
         return 1.0
     if kind != "linear":
         raise Unsupported(keys.named("rope.scaling.type", repr(kind)) + ", golem-gemma knows 'linear'")
-    factor = keys.get("rope.scaling.factor", 1.0)
-    if not factor > 0:
-        raise BadFile(keys.named("rope.scaling.factor", factor) + ", a factor is positive")
-    return 1 / factor
+    return 1 / keys.positive("rope.scaling.factor", 1.0)
 
 
 def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value) -> Value:

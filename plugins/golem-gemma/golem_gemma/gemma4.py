@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any
 
 from golem_core import BadFile, Graph, KVRing, ModelFile, Value, Weights
-from golem_gemma.config import Keys, Shape, Tensor
+from golem_gemma.config import Keys, Shape, Tensor, block_count
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,28 @@ class Gemma4Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Gemma4Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        count = keys.required("block_count")
+        count = block_count(keys)
         dim = keys.head_dim()
         dim_window = keys.head_dim("_swa", default=dim)
         experts = None
-        if number := keys.get("expert_count", 0):
-            used, ffn = keys.required("expert_used_count"), keys.per_block("expert_feed_forward_length", count)
-            if not 0 < used <= number:
+        if number := keys.count("expert_count", 0, low=0):
+            used, ffn = keys.count("expert_used_count"), keys.per_block("expert_feed_forward_length", count)
+            if used > number:
                 raise BadFile(keys.named("expert_used_count", used) + f", but expert_count is {number}")
             if len(set(ffn)) != 1:
                 raise BadFile(keys.named("expert_feed_forward_length", list(ffn)) + ", one size was expected")
             experts = Experts(number, used, ffn[0])
         return cls(
             vocabulary=vocabulary,
-            context=keys.required("context_length"),
-            width=keys.required("embedding_length"),
-            eps=keys.required("attention.layer_norm_rms_epsilon"),
+            context=keys.count("context_length"),
+            width=keys.count("embedding_length"),
+            eps=keys.positive("attention.layer_norm_rms_epsilon"),
             blocks=read_blocks(keys, count, dim, dim_window),
-            rope=Rope(keys.required("rope.freq_base"), keys.rope_dims(dim)),
-            rope_window=Rope(keys.get("rope.freq_base_swa", 1e4), keys.rope_dims(dim_window, "_swa")),
-            per_layer=keys.get("embedding_length_per_layer_input", 0),
+            rope=Rope(keys.positive("rope.freq_base"), keys.rope_dims(dim)),
+            rope_window=Rope(keys.positive("rope.freq_base_swa", 1e4), keys.rope_dims(dim_window, "_swa")),
+            per_layer=keys.count("embedding_length_per_layer_input", 0, low=0),
             experts=experts,
-            softcap=keys.get("final_logit_softcapping", 0.0),
+            softcap=keys.meta.number("final_logit_softcapping", float, 0.0, low=0),
         )
 
     def tensors(self, weights: Weights) -> Iterator[Tensor]:
@@ -140,11 +140,11 @@ class Gemma4Config:
 
 
 def read_blocks(keys: Keys, count: int, dim: int, dim_window: int) -> tuple[Block, ...]:
-    local = keys.per_block("attention.sliding_window_pattern", count)
-    window = keys.required("attention.sliding_window")
+    local = keys.pattern("attention.sliding_window_pattern", count)
+    window = keys.count("attention.sliding_window")
     heads, kv_heads = keys.heads(count)
     ffn = keys.per_block("feed_forward_length", count)
-    shared = keys.get("attention.shared_kv_layers", 0)
+    shared = keys.count("attention.shared_kv_layers", 0, low=0)
     blocks = []
     for i in range(count):
         source = i

