@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golem_core.errors import BadRequest, Unsupported
+from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 
 if TYPE_CHECKING:
     from golem_core.engine import Engine, Generation, Token
@@ -57,7 +57,7 @@ def load(
         opened = kind.open({"device": device, "threads": threads, **options})
         try:
             # the tokenizer's tables are built while the weights are read
-            threading.Thread(target=model.tokenizer.prepare, name="golem-tokenizer", daemon=True).start()
+            prepared = _in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
             engine = Engine(
                 model,
                 opened,
@@ -68,6 +68,11 @@ def load(
                 width=width,
                 progress=progress,
             )
+            try:
+                prepared()
+            except BaseException:
+                engine.close()
+                raise
         except BaseException:
             opened.close()
             raise
@@ -75,6 +80,30 @@ def load(
         file.close()
         raise
     return LoadedModel(model, engine, opened)
+
+
+def _in_background(work: Callable[[], None], failure: str) -> Callable[[], None]:
+    """Begin `work` on a thread.  What is returned waits for its end and raises its error: a GolemError as it is,
+    another one as a BadFile that begins with `failure`."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # the panic of a library in Rust is no Exception
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="golem-tokenizer", daemon=True)
+    thread.start()
+
+    def wait() -> None:
+        thread.join()
+        for error in failed:
+            if isinstance(error, GolemError):
+                raise error
+            raise BadFile(f"{failure}: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+    return wait
 
 
 class Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import gguf
@@ -179,3 +180,21 @@ def test_what_is_missing_is_named(plugin, file, tmp_path):
         golem_core.load(written(tmp_path / "pictures.gguf", "pictures"), device="abacus")
     with pytest.raises(BadFile, match=r"absent\.gguf"):
         golem_core.load(tmp_path / "absent.gguf", device="abacus")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (BadFile("tiny.gguf: merge 3 is no pair"), r"^tiny.gguf: merge 3 is no pair$"),
+        (ValueError("a\nb"), r"tiny.gguf: .*: a b$"),
+    ],
+)
+def test_a_vocabulary_that_breaks_while_weights_load_fails_the_start(plugin, file, monkeypatch, error, words):
+    def prepare(self):
+        raise error
+
+    monkeypatch.setattr(Letters, "prepare", prepare)
+    before = threading.active_count()
+    with pytest.raises(BadFile, match=words):
+        golem_core.load(file, device="abacus", context=64)
+    assert plugin.devices[0].closed and threading.active_count() == before
