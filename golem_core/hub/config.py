@@ -96,7 +96,8 @@ class Home:
     """The hub's folder."""
 
     def __init__(self, path: Path | None = None):
-        self.path = path or Path(os.environ.get("GOLEM_HOME") or Path.home() / ".golem").expanduser().absolute()
+        named = os.path.expanduser(os.environ.get("GOLEM_HOME") or os.path.join("~", ".golem"))
+        self.path = path or Path(named if named.startswith("~") else os.path.abspath(named))
         self.extensions = self.path / "extensions"
         self.skills = self.path / "skills"
         self.conversations = self.path / "conversations.db"
@@ -105,6 +106,8 @@ class Home:
 
     def make(self) -> None:
         """Make the folder, and conf.json with its defaults, where they are missing.  Raises GolemError."""
+        if self.path.parts[0].startswith("~"):
+            raise GolemError(f"{self.path}: it is not known where that is; name a folder with GOLEM_HOME")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.conf.exists():

@@ -39,8 +39,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     ) -> Live:
         values = {option.name: option.default for option in CORE_OPTIONS}
         values |= {"addr": Address("127.0.0.1", 0), "token": TOKEN} | (options or {})
-        home.mkdir(exist_ok=True)
         if conf is not None:
+            home.mkdir(exist_ok=True)
             (home / "conf.json").write_text(json.dumps(conf))
         made: list[hubs.Hub] = []
         hub_of = hubs.hub_of

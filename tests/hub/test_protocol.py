@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from hub_fakes import BEARER, echo
+
+from golem_core.errors import GolemError
+from golem_core.hub.config import Home
+from golem_core.options import Address
+from golem_core.server.app import local_url
 
 PROVIDER = {"kind": "provider", "id": "echo", "chat": True}
 SCHEMA = {"type": "object"}
@@ -190,3 +196,40 @@ def test_the_token_and_the_model_travel_with_every_call(live, extension) -> None
     assert (path, body) == ("/v1/chat", {"model": "echo-1", "messages": [{"role": "user", "content": "hello"}]})
     assert headers["Authorization"] == BEARER["Authorization"]
     assert headers["Content-Type"] == "application/json"
+
+
+def test_a_server_whose_folder_cannot_be_used_goes_on_without_a_hub(start, monkeypatch, tmp_path, capfd) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOLEM_HOME", str(tmp_path / "file" / "home"))
+    live = start()
+    assert "the hub is off: " in capfd.readouterr().err
+    refused = live.client.post("/v1/conversations/c/turns", json={"channel": "x", "text": "y"})
+    assert refused.status_code == 503 and "name another folder with GOLEM_HOME" in refused.json()["error"]
+    assert live.client.get("/health").json() == {"status": "ok"}
+
+
+def test_without_a_home_folder_the_hub_is_off(monkeypatch) -> None:
+    monkeypatch.delenv("GOLEM_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(GolemError, match="name a folder with GOLEM_HOME"):
+        Home().make()
+
+
+@pytest.mark.parametrize(
+    ("asked", "url"),
+    [
+        (Address("127.0.0.1", 0), "http://127.0.0.1:7"),
+        (Address("", 0), "http://127.0.0.1:7"),
+        (Address("0.0.0.0", 0), "http://127.0.0.1:7"),
+        (Address("::", 0), "http://127.0.0.1:7"),
+        (Address("::1", 0), "http://[::1]:7"),
+        (Address("localhost", 0), "http://localhost:7"),
+    ],
+)
+def test_where_extensions_reach_the_server(asked, url) -> None:
+    assert local_url(asked, SimpleNamespace(getsockname=lambda: ("x", 7))) == url
+
+
+def test_an_empty_token_needs_a_loopback_address(start) -> None:
+    with pytest.raises(GolemError, match="-token: an empty token needs a loopback address"):
+        start(options={"token": "", "addr": Address("0.0.0.0", 0)})
