@@ -5,7 +5,7 @@ A config reads its keys through `Keys`; `verify` then holds the file's tensors t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,45 +17,68 @@ Shape = tuple[int, ...]
 
 
 class Keys:
-    """The metadata under a file's architecture: `qwen3.block_count` is `keys.required("block_count")`."""
+    """The metadata under a file's architecture: `qwen3.block_count` is `keys.count("block_count")`."""
 
     def __init__(self, file: ModelFile):
         self.file = file
         self.meta = file.metadata.scoped(file.architecture)
 
-    def required(self, key: str) -> Any:
-        return self.meta.required(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.meta.get(key, default)
-
     def named(self, key: str, value: object) -> str:
         """The beginning of an error about `key`: the file, the whole key, the value."""
         return f"{self.file.path}: {self.file.architecture}.{key} is {value}"
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A number of things, one at least."""
-        value = self.required(key) if default is None else self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadFile(self.named(key, value) + ", a number of at least 1 was expected")
-        return value
+    def count(self, key: str, default: int | None = None, low: int = 1) -> int:
+        """A number of things, `low` at least; BadFile for anything else."""
+        return self.meta.number(key, int, low=low) if default is None else self.meta.number(key, int, default, low=low)
 
-    def per_block(self, key: str, blocks: int, default: Any = None, behind: int = 0) -> tuple[Any, ...]:
-        """One entry per block, of a key that holds a list of them or one for all.
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A number above 0 that float32 holds, and its inverse too; BadFile for anything else."""
+        bounds = {"low": 1e-30, "high": 1e30}
+        return self.meta.number(key, float, *(() if default is None else (default,)), **bounds)
+
+    def counts(self, key: str, low: int = 1) -> list[int] | None:
+        """The list under `key`, or None where the file has one number for all or none at all."""
+        return self.meta.numbers(key, int, low=low) if isinstance(self.meta.get(key), list) else None
+
+    def block_count(self, predicting: int = 0) -> int:
+        """The file's `block_count`; BadFile if there are not as many blocks, of which `predicting` may be left out.
+
+        To be asked before anything is made for each block.
+        """
+        blocks, found = self.count("block_count"), len(self.file.weights.blocks)
+        if not blocks - predicting <= found <= blocks:
+            raise BadFile(self.named("block_count", blocks) + f", but there are {found} blocks")
+        return blocks
+
+    def per_block(
+        self, key: str, blocks: int, default: Sequence[int] | None = None, behind: int = 0
+    ) -> tuple[int, ...]:
+        """One count per block, of a key that holds a list of them or one for all.
 
         A list may go on for the blocks `behind` those.
         """
-        value = self.required(key) if default is None else self.get(key, default)
-        if not isinstance(value, list):
-            return (value,) * blocks
-        if len(value) not in (blocks, blocks + behind):
-            raise BadFile(self.named(key, f"a list of {len(value)}") + f", but there are {blocks} blocks")
-        return tuple(value[:blocks])
+        if default is not None and key not in self.meta:
+            return tuple(default)
+        values = self.counts(key)
+        return (self.count(key),) * blocks if values is None else self.cut(key, values, blocks, behind)
+
+    def flags(self, key: str, blocks: int, default: Sequence[bool], behind: int = 0) -> tuple[bool, ...]:
+        """Which blocks have what `key` says: a list with true or false, or 1 or 0, for each block."""
+        values = self.meta.get(key, default)
+        if not isinstance(values, list) or any(type(each) not in (bool, int) or each not in (0, 1) for each in values):
+            raise self.meta.bad(key, values, "a list of true and false was expected")
+        return tuple(map(bool, self.cut(key, values, blocks, behind)))
+
+    def cut(self, key: str, values: list[Any], blocks: int, behind: int) -> tuple[Any, ...]:
+        """The entries of a list for `blocks` blocks, which may go on for those `behind`."""
+        if len(values) not in (blocks, blocks + behind):
+            raise BadFile(self.named(key, f"a list of {len(values)}") + f", but there are {blocks} blocks")
+        return tuple(values[:blocks])
 
     def head_dim(self, default: int | None = None) -> int:
         """The size of a head, for keys and values alike."""
         dim = self.count("attention.key_length", default)
-        value = self.get("attention.value_length", dim)
+        value = self.count("attention.value_length", dim)
         if value != dim:
             message = self.named("attention.value_length", value)
             raise Unsupported(f"{message}, but attention.key_length is {dim}; golem-qwen needs them equal")
@@ -68,14 +91,14 @@ class Keys:
 
     def rope_dims(self, head_dim: int) -> int:
         """How many components of a head are rotated; all of them unless the file says otherwise."""
-        dims = self.get("rope.dimension_count", head_dim)
+        dims = self.count("rope.dimension_count", head_dim)
         if dims % 2 or not 0 < dims <= head_dim:
             message = self.named("rope.dimension_count", dims)
             raise BadFile(f"{message}, an even number up to {head_dim} was expected")
         return dims
 
     def refuse_rope_scaling(self) -> None:
-        scaling = self.get("rope.scaling.type", "none")
+        scaling = self.meta.text("rope.scaling.type", "none")
         if scaling != "none":
             raise Unsupported(self.named("rope.scaling.type", repr(scaling)) + "; golem-qwen scales no positions")
 
@@ -95,10 +118,8 @@ def of_block(index: int, shapes: dict[str, Shape]) -> Iterator[Tensor]:
         yield Tensor(f"blk.{index}.{name if '.' in name else name + '.weight'}", shape)
 
 
-def verify(file: ModelFile, blocks: int, tensors: Iterable[Tensor]) -> None:
-    """Raises BadFile if there are not `blocks` blocks, or naming the first tensor missing or not of its shape."""
-    if len(file.weights.blocks) > blocks:
-        raise BadFile(Keys(file).named("block_count", blocks) + f", but there are {len(file.weights.blocks)} blocks")
+def verify(file: ModelFile, tensors: Iterable[Tensor]) -> None:
+    """Raises BadFile naming the first tensor missing or not of its shape."""
     for tensor in tensors:
         weight = file.weights.get(tensor.name)
         if weight is None and tensor.optional:
@@ -123,17 +144,18 @@ UNUSED = 5
 
 def suppressed(file: ModelFile, tokenizer: Tokenizer) -> tuple[int, ...]:
     """Ids that are never drawn: rows of the token table without a token, fillers, and those that the file names."""
-    kinds = np.asarray(file.metadata.get("tokenizer.ggml.token_type", ()))
+    kinds = np.asarray(file.metadata.numbers("tokenizer.ggml.token_type", int, ()))
     ids = set(np.flatnonzero(kinds == UNUSED).tolist()) - set(tokenizer.eog)
-    ids |= set(file.metadata.get("tokenizer.ggml.suppress_tokens", ()))
-    return tuple(sorted(ids | set(range(tokenizer.vocab_size, file.weights.token_embd.shape[0]))))
+    rows = file.weights.token_embd.shape[0]
+    ids |= set(file.metadata.numbers("tokenizer.ggml.suppress_tokens", int, (), low=0, high=rows - 1))
+    return tuple(sorted(ids | set(range(tokenizer.vocab_size, rows))))
 
 
 def sampling_defaults(file: ModelFile) -> SamplingDefaults:
     """The file's `general.sampling.*`, else temperature 1, top-k 64, top-p 0.95; a top-k of 0 or below is off."""
     given = file.metadata.scoped("general.sampling")
     return SamplingDefaults(
-        temperature=float(given.get("temp", 1.0)),
-        top_k=max(0, int(given.get("top_k", 64))),
-        top_p=float(given.get("top_p", 0.95)),
+        temperature=given.number("temp", float, 1.0, low=0, high=1e6),
+        top_k=max(0, given.number("top_k", int, 64)),
+        top_p=given.number("top_p", float, 0.95, low=0, high=1),
     )

@@ -41,7 +41,7 @@ def golem_architectures() -> Iterable[Architecture]:
 def open_qwen3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
-    verify(file, cfg.blocks, cfg.tensors())
+    verify(file, cfg.tensors())
     refuse_unlisted(file, None, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
 
@@ -49,7 +49,7 @@ def open_qwen3(file: ModelFile) -> ChatModel:
 def open_qwen35(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
-    verify(file, cfg.blocks + cfg.predicting, cfg.tensors())
+    verify(file, cfg.tensors())
     refuse_unlisted(file, cfg.rotation, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
 
@@ -78,7 +78,7 @@ def chat_model(
 
 
 def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = file.metadata.get("tokenizer.chat_template")
+    source = file.metadata.text("tokenizer.chat_template", "")
     if not source:
         return None
     bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))

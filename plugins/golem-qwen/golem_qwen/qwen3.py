@@ -34,9 +34,9 @@ class Qwen3Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
         keys.refuse_rope_scaling()
-        blocks, width = keys.count("block_count"), keys.count("embedding_length")
+        blocks, width = keys.block_count(), keys.count("embedding_length")
         heads = keys.per_block("attention.head_count", blocks)
-        kv_heads = keys.per_block("attention.head_count_kv", blocks, default=list(heads))
+        kv_heads = keys.per_block("attention.head_count_kv", blocks, default=heads)
         for pair in zip(heads, kv_heads, strict=True):
             keys.check_heads(*pair)
         dim = keys.head_dim(default=width // heads[0])
@@ -44,12 +44,12 @@ class Qwen3Config:
             vocabulary=vocabulary,
             context=keys.count("context_length"),
             width=width,
-            eps=keys.required("attention.layer_norm_rms_epsilon"),
+            eps=keys.positive("attention.layer_norm_rms_epsilon"),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=dim,
             ffn=keys.per_block("feed_forward_length", blocks),
-            rope_base=keys.get("rope.freq_base", 1e4),
+            rope_base=keys.positive("rope.freq_base", 1e4),
             rope_dims=keys.rope_dims(dim),
         )
 

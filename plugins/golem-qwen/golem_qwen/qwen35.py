@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Unsupported, Value, Weights
 from golem_qwen.config import Keys, Tensor, of_block
@@ -79,16 +78,16 @@ class Qwen35Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
         keys.refuse_rope_scaling()
-        total, predicting = keys.count("block_count"), keys.get("nextn_predict_layers", 0)
-        if not 0 <= predicting < total:
+        total, predicting = keys.count("block_count"), keys.count("nextn_predict_layers", 0, low=0)
+        if predicting >= total:
             raise BadFile(keys.named("nextn_predict_layers", predicting) + f", but there are {total} blocks")
-        blocks = total - predicting
+        blocks = keys.block_count(predicting) - predicting
         heads = only(keys, "attention.head_count")
         kv_heads = only(keys, "attention.head_count_kv", heads)
         keys.check_heads(heads, kv_heads)
         dim = keys.head_dim()
         rope_dims = keys.rope_dims(dim)
-        sections = keys.get("rope.dimension_sections", [])
+        sections = keys.meta.numbers("rope.dimension_sections", int, [], low=0)
         if sum(sections) > rope_dims // 2:
             message = keys.named("rope.dimension_sections", sections)
             raise BadFile(f"{message}, but {rope_dims // 2} pairs of components are rotated")
@@ -96,14 +95,14 @@ class Qwen35Config:
             vocabulary=vocabulary,
             context=keys.count("context_length"),
             width=keys.count("embedding_length"),
-            eps=keys.required("attention.layer_norm_rms_epsilon"),
+            eps=keys.positive("attention.layer_norm_rms_epsilon"),
             ffn=keys.per_block("feed_forward_length", blocks, behind=predicting),
             recurrent=recurrent_blocks(keys, blocks, behind=predicting),
             delta=DeltaConfig.read(keys),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=dim,
-            rope_base=keys.get("rope.freq_base", 1e7),
+            rope_base=keys.positive("rope.freq_base", 1e7),
             rope_dims=rope_dims,
             predicting=predicting,
             rotation=Rotation.read(file),
@@ -153,12 +152,12 @@ class Qwen35Config:
 
 def only(keys: Keys, key: str, default: int | None = None) -> int:
     """The number of heads of an attention block; a list has it for every block, 0 where the block has no attention."""
-    value: Any = keys.required(key) if default is None else keys.get(key, default)
-    if not isinstance(value, list):
-        return value
-    found = set(value) - {0}
+    values = keys.counts(key, low=0)
+    if values is None:
+        return keys.count(key, default)
+    found = set(values) - {0}
     if len(found) != 1:
-        raise Unsupported(keys.named(key, value) + "; golem-qwen needs the same number in every block of attention")
+        raise Unsupported(keys.named(key, values) + "; golem-qwen needs the same number in every block of attention")
     return found.pop()
 
 
@@ -169,7 +168,7 @@ def recurrent_blocks(keys: Keys, blocks: int, behind: int) -> tuple[bool, ...]:
     """
     interval = keys.count("full_attention_interval", 4)
     every = [(i + 1) % interval != 0 for i in range(blocks)]
-    recurrent = tuple(map(bool, keys.per_block("attention.recurrent_layers", blocks, default=every, behind=behind)))
+    recurrent = keys.flags("attention.recurrent_layers", blocks, every, behind)
     for i, each in enumerate(recurrent):
         if (keys.file.weights.get(f"blk.{i}.ssm_out") is not None) != each:
             kind = "a delta net" if each else "attention"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from golem_core import BadFile, Graph, ModelFile, Unsupported, Value, Weight
+from golem_core import BadFile, Graph, Metadata, ModelFile, Unsupported, Value, Weight
 from golem_qwen.config import Tensor
 
 PREFIX = "prism.hadamard"
@@ -48,11 +47,11 @@ class Rotation:
         for key, known in KNOWN.items():
             if keys.required(key) not in known:
                 raise Unsupported(f"{file.path}: {PREFIX}.{key} is {keys[key]!r}; golem-qwen knows {known}")
-        block = keys.required("block_size")
-        if block < 1 or block & (block - 1):
+        block = keys.number("block_size", int, low=1)
+        if block & (block - 1):
             raise BadFile(f"{file.path}: {PREFIX}.block_size is {block}, which is no power of two")
-        names = frozenset(keys.required("weight_names"))
-        inverse = frozenset(keys.get("inverse_weight_names", ()))
+        names = frozenset(keys.texts("weight_names"))
+        inverse = frozenset(keys.texts("inverse_weight_names", ()))
         if inverse - {"token_embd.weight"}:
             raise Unsupported(f"{file.path}: {PREFIX}.inverse_weight_names is {sorted(inverse)}; only the token table")
         signs = read_signs(file, keys) if keys["sign_mode"] == "explicit" else None
@@ -64,16 +63,16 @@ class Rotation:
                 raise BadFile(f"{file.path}: {PREFIX}.block_size is {block}, but {name} is {weight.width} wide")
             if signs is not None and weight.width not in signs:
                 raise BadFile(f"{file.path}: {PREFIX}.sign_widths has none of {weight.width}, the width of {name}")
-        return cls(block, signs or {}, names, bool(inverse), keys.get("gdn_v_grouped", False))
+        return cls(block, signs or {}, names, bool(inverse), keys.flag("gdn_v_grouped", False))
 
     def turns(self, weight: Weight) -> bool:
         """Whether a product with `weight` takes rotated input; the token table, as a head, is like any other."""
         return weight.name in self.names or (self.table and weight.name == "token_embd.weight")
 
 
-def read_signs(file: ModelFile, keys: Any) -> dict[int, Weight]:
-    widths = [int(width) for width in keys.required("sign_widths")]
-    values = np.asarray(keys.required("sign_values"), np.float32)
+def read_signs(file: ModelFile, keys: Metadata) -> dict[int, Weight]:
+    widths = keys.numbers("sign_widths", int, low=1)
+    values = np.asarray(keys.numbers("sign_values", float), np.float32)
     if sum(widths) != len(values):
         raise BadFile(f"{file.path}: {PREFIX}.sign_values has {len(values)} entries for the widths {widths}")
     if not np.isin(values, (-1, 1)).all():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from golem_qwen import plugin
@@ -140,3 +142,52 @@ def test_sampling_defaults_come_from_the_file(load):
     file.metadata = Metadata("altered", dict(file.metadata) | facts)
     sampling = opened(file).sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 0, 0.8)
+
+
+@pytest.mark.parametrize("name", ["qwen3-tied", "qwen35-tied"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 1 << 31),
+        ("block_count", 9),
+        ("block_count", "3"),
+        ("embedding_length", 64.0),
+        ("context_length", 0),
+        ("attention.head_count", True),
+        ("attention.head_count", ["x"]),
+        ("attention.key_length", -1),
+        ("attention.layer_norm_rms_epsilon", math.nan),
+        ("attention.layer_norm_rms_epsilon", 0.0),
+        ("rope.freq_base", math.inf),
+        ("rope.freq_base", "1e6"),
+        ("rope.dimension_count", 8.0),
+        ("rope.scaling.type", 1),
+    ],
+)
+def test_a_value_of_another_type_or_range_is_refused_by_file_key_and_value(load, name, key, value):
+    check_refused(load(name).file, f"{name.partition('-')[0]}.{key}", value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("qwen35.nextn_predict_layers", -1),
+        ("qwen35.rope.dimension_sections", ["x"]),
+        ("qwen35.ssm.state_size", 8.0),
+        ("qwen35.attention.recurrent_layers", [2]),
+        ("general.sampling.temp", math.nan),
+        ("general.sampling.top_k", "many"),
+        ("general.sampling.top_p", 1.5),
+        ("tokenizer.chat_template", 5),
+        ("tokenizer.ggml.suppress_tokens", [1 << 20]),
+    ],
+)
+def test_whatever_else_is_read_is_held_to_its_type_and_range(load, key, value):
+    check_refused(load("qwen35-tied").file, key, value)
+
+
+def check_refused(file, key: str, value: object) -> None:
+    file.metadata = Metadata(file.path, dict(file.metadata) | {key: value})
+    message = refusal(file, BadFile)
+    assert message.startswith(f"{file.path}: {key}") and "\n" not in message
+    assert repr(value).strip("[]") in message
