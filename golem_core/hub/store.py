@@ -48,13 +48,16 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A turn that was accepted and has no answer yet; `begun` when its message is among the messages already."""
+    """A turn that was accepted and has no answer yet.
+
+    `begun` says how many processes have begun it; from the first on its message is among the messages.
+    """
 
     id: str
     conversation: str
     channel: str
     text: str
-    begun: bool
+    begun: int
 
 
 def private_file(path: Path) -> None:
@@ -108,6 +111,11 @@ class Store:
             database.execute("UPDATE conversations SET title = ? WHERE id = ? AND title = ''", (title, conversation))
             self._append(conversation, [Message("user", text)])
 
+    def begin_again(self, turn: str) -> None:
+        """Note that another process goes on with a turn that was begun."""
+        with self._writing() as database:
+            database.execute("UPDATE turns SET begun = begun + 1 WHERE id = ?", (turn,))
+
     def finish(self, turn: str, conversation: str, *messages: Message) -> None:
         """Append the last messages of a turn; it waits no longer."""
         with self._writing() as database:
@@ -118,7 +126,7 @@ class Store:
         """The turns without an answer, in the order in which they were accepted."""
         with self._lock:
             rows = self._database.execute("SELECT id, conversation_id, channel, text, begun FROM turns ORDER BY number")
-            return [Waiting(*facts, begun=bool(begun)) for *facts, begun in rows]
+            return [Waiting(*row) for row in rows]
 
     # ------------------------------------------------------------ conversations
 

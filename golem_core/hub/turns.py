@@ -19,12 +19,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from golem_core.hub.errors import Refused
+from golem_core.hub.messages import Message
 from golem_core.hub.store import Store
 
 __all__ = ["KEPT", "Turn", "TurnEvent", "Turns", "follow"]
 
 KEPT = 300.0
 """Seconds that a turn can be asked for after its end."""
+
+ATTEMPTS = 3
+"""How many processes may begin a turn: one that takes the server down with it is not tried for ever."""
 
 STOPPING = "the server is stopping"
 
@@ -133,10 +137,19 @@ class Turns:
 
     def resume(self) -> int:
         """Go on with what an earlier process accepted and did not answer; returns how many turns that are."""
-        waiting = self._store.waiting()
+        waiting = []
+        for each in self._store.waiting():
+            if each.begun >= ATTEMPTS:
+                lost = f"the server ended {each.begun} times during this turn"
+                self._store.finish(each.id, each.conversation, Message("assistant", lost))
+                continue
+            if each.begun:
+                self._store.begin_again(each.id)
+            waiting.append(each)
         with self._lock:
             for each in waiting:
-                self._enqueue(Turn(each.id, each.conversation, each.channel, each.text, resumed=True, begun=each.begun))
+                begun = each.begun > 0
+                self._enqueue(Turn(each.id, each.conversation, each.channel, each.text, resumed=True, begun=begun))
         return len(waiting)
 
     def find(self, identity: str) -> Turn:

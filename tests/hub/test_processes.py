@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -77,6 +78,15 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that a process has started and that run."""
+    found = []
+    for listing in Path(f"/proc/{process.pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += [int(pid) for pid in listing.read_text().split()]
+    return [pid for pid in found if alive(pid)]
 
 
 @pytest.fixture
@@ -224,10 +234,8 @@ def test_example_extensions_hold_conversations_and_end_with_the_server(serve, ho
     (conversation,) = http.get("/v1/conversations?channel=console").json()["conversations"]
     assert conversation["title"] == "hello there"
 
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    threads = Path(f"/proc/{process.pid}/task").glob("*/children")
-    pids = [int(pid) for each in threads for pid in each.read_text().split()]
-    assert len(pids) == 2, children
+    pids = children(process)
+    assert len(pids) == 2
     process.send_signal(signal.SIGTERM)
     assert process.wait(15) == 0
     assert not any(map(alive, pids))
@@ -238,7 +246,7 @@ def test_a_killed_extension_comes_back_and_a_removed_one_does_not(serve, home) -
     process, url, output = serve(default_model={"provider": "echo", "model": "e"}, memory={})
     http = client(url)
     until(lambda: registered(http))
-    (pid,) = [int(p) for each in Path(f"/proc/{process.pid}/task").glob("*/children") for p in each.read_text().split()]
+    (pid,) = children(process)
     os.kill(pid, signal.SIGKILL)
     until(lambda: "[golem-echo] ended with status -9" in output.read_text())
     until(lambda: registered(http))
@@ -249,7 +257,7 @@ def test_a_killed_extension_comes_back_and_a_removed_one_does_not(serve, home) -
     remove(Home(home), "golem-echo", lambda line: None)
     until(lambda: not registered(http), 10)
     until(lambda: "[golem-echo] was removed" in output.read_text())
-    assert not [p for each in Path(f"/proc/{process.pid}/task").glob("*/children") for p in each.read_text().split()]
+    assert children(process) == []
     assert list((home / "extensions").iterdir()) == []
 
 
