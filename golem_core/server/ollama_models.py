@@ -194,7 +194,7 @@ def _in_short(count: int) -> str:
 def _stored(file: ModelFile) -> str:
     """How the file says that its weights are stored, or how most bytes of them are."""
     kind = file.metadata.get("general.file_type")
-    if kind in _STORED:
+    if isinstance(kind, int) and kind in _STORED:
         return _STORED[kind]
     stored: Counter[str] = Counter()
     for weight in _weights(file):

@@ -368,8 +368,9 @@ def test_tags_and_ps_describe_the_file(live, tmp_path) -> None:
     assert datetime.datetime.fromisoformat(running["expires_at"]).year == 9999
 
 
-def test_a_file_that_does_not_say_how_it_is_stored_is_known_by_its_largest_part(live, tmp_path) -> None:
-    filed(live, tmp_path)
+@pytest.mark.parametrize("stated", [{}, {"general.file_type": [15]}, {"general.file_type": 15.5}])
+def test_a_file_that_does_not_say_how_it_is_stored_is_known_by_its_largest_part(live, tmp_path, stated) -> None:
+    filed(live, tmp_path, **stated)
     assert live.client.get("/api/tags").json()["models"][0]["details"]["quantization_level"] == "Q8_0"
 
 
