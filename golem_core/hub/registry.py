@@ -22,7 +22,7 @@ TTL = 30.0
 """Seconds that a registration lives after a register or a heartbeat."""
 
 RETURN = 60.0
-"""Seconds after the end of its process in which a provider may come back."""
+"""Seconds in which a provider that went away may come back."""
 
 LOCAL = "golem"
 """The provider id of the server's own models."""
@@ -83,7 +83,7 @@ class Registry:
         self._lock = threading.Lock()
         self._records: dict[str, tuple[Registration, float]] = {}
         self._generation = 0
-        self._ended: dict[str, float] = {}  # providers whose process has ended, and when
+        self._ended: dict[str, float] = {}  # providers that are gone, and since when
 
     def register(self, body: Any) -> Registration:
         """Take a registration as it came over the wire.  Refused leaves an earlier one of that name as it was."""
@@ -118,7 +118,7 @@ class Registry:
                 self._ended |= {provider["id"]: self._clock() for provider in found[0].providers}
 
     def returning(self, provider: str) -> bool:
-        """Whether a provider's process ended a short while ago, so that it may be started again."""
+        """Whether a provider went away a short while ago, so that its process may be started again."""
         return self._clock() < self._ended.get(provider, float("-inf")) + RETURN
 
     @property
@@ -145,7 +145,10 @@ class Registry:
 
     def _live(self) -> list[Registration]:
         now = self._clock()
-        self._records = {name: found for name, found in self._records.items() if now < found[1]}
+        for name, (record, deadline) in list(self._records.items()):
+            if now >= deadline:
+                del self._records[name]
+                self._ended |= {provider["id"]: now for provider in record.providers}
         return [record for record, _ in self._records.values()]
 
 

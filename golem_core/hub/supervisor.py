@@ -1,7 +1,8 @@
 """Running the installed extensions: each is a child process, started again when it ends, and ended with the server.
 
 A child is the leader of a process group of its own, which is ended as a whole; what it prints goes to standard
-error under its name.  An extension whose folder is removed is ended within a second.
+error under its name.  An extension whose folder is removed is ended, and so is one that hangs: that had registered
+and whose registration has lapsed.
 """
 
 from __future__ import annotations
@@ -167,20 +168,29 @@ class Supervisor:
                 self._say(f"[{name}] {line.decode('utf-8', 'replace').rstrip()}")
 
     def _watch(self) -> None:
-        """End extensions whose folder is gone."""
+        """End extensions whose folder is gone, and those that registered and give no sign of life any more."""
+        heard: dict[str, int] = {}  # the process that had registered under a name
         ended: set[int] = set()
         while not self._stopping.wait(1.0):
+            live = {record.name for record in self._registry.live()}
+            removed = []
             with self._lock:
-                gone = [
-                    (name, process)
-                    for name, process in self._running.items()
-                    if process.pid not in ended and not (self._home.extensions / name).exists()
-                ]
-                for name, process in gone:
+                for name, process in self._running.items():
+                    if name in live:
+                        heard[name] = process.pid
+                    if process.pid in ended:
+                        continue
+                    if not (self._home.extensions / name).exists():
+                        self._say(f"[{name}] was removed")
+                        _signal(process, signal.SIGTERM)
+                        removed.append((name, process))
+                    elif name not in live and heard.get(name) == process.pid:
+                        self._say(f"[{name}] gives no sign of life; it is ended")
+                        _signal(process, signal.SIGKILL)
+                    else:
+                        continue
                     ended.add(process.pid)
-                    self._say(f"[{name}] was removed")
-                    _signal(process, signal.SIGTERM)
-            for name, process in gone:
+            for name, process in removed:
                 threading.Timer(self._grace, self._kill, (name, process)).start()
 
     def _kill(self, name: str, process: subprocess.Popen[bytes]) -> None:

@@ -261,6 +261,23 @@ def test_a_killed_extension_comes_back_and_a_removed_one_does_not(serve, home) -
     assert list((home / "extensions").iterdir()) == []
 
 
+def test_a_program_that_hangs_is_ended_and_its_turn_answered_by_the_next(start, home, capfd) -> None:
+    folder = install(home, "golem-echo", EXAMPLES / "golem-echo")
+    with (folder / "golem_echo.py").open("a") as file:
+        file.write("\nimport os\nopen('pid', 'w').write(str(os.getpid()))\n")
+    live = start(conf={"default_model": {"provider": "echo", "model": "e"}, "memory": {}})
+    until(live.hub.registry.live)
+    pid = pid_of(home, "golem-echo")
+    time.sleep(1.2)  # the supervisor has seen it
+    os.kill(pid, signal.SIGSTOP)
+    turn = live.post("hello")
+    time.sleep(0.2)
+    live.hub.registry._clock = lambda: time.monotonic() + 31
+    assert live.events(turn) == [("done", {"text": "hello"})]
+    assert not alive(pid) and pid_of(home, "golem-echo") != pid
+    assert "[golem-echo] gives no sign of life" in capfd.readouterr().err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the children of a process that was killed")
 def test_after_a_kill_nothing_is_lost_and_nothing_left_running(serve, home) -> None:
     install(home, "sleeper", program=SLEEPER)
