@@ -71,20 +71,27 @@ class Tokenizer:
     def at_least(self, text: str) -> int:
         """A number of ids that `encode(text)` does not go below, known without segmenting: from the longest token.
 
-        0 where nothing is known, since the vocabulary has no token for some byte.
+        Bytes without a token of their own don't count: they may leave no id behind.
         """
-        if not self._longest:
-            return 0
         text = text.replace("▁", " ")  # U+2581 is how some vocabularies write a blank, so its tokens count as those
-        return -(-len(text.encode("utf-8", "surrogatepass")) // self._longest)
+        data = _SURROGATE.sub("\ufffd", text).encode()
+        return -(-len(data.translate(None, self._lacking)) // self._longest)
+
+    @cached_property
+    def _lacking(self) -> bytes:
+        """The bytes that have no token of their own; byte tokens only count if all of them are there."""
+        kinds, texts = self.vocabulary.kinds, self.vocabulary.texts
+        bytewise = np.count_nonzero(kinds == BYTE) >= 256
+        short = (id for id, text in enumerate(texts) if kinds[id] == NORMAL and len(text) == 1)
+        found = {piece for id in short if len(piece := self.piece(id)) == 1}
+        if bytewise:
+            found |= {self.piece(id) for id in np.flatnonzero(kinds == BYTE).tolist()}
+        return bytes(byte for byte in range(256) if bytes([byte]) not in found)
 
     @cached_property
     def _longest(self) -> int:
-        """The most bytes of text that one id stands for, or 0 where bytes may go without an id of their own."""
+        """The most bytes of text that one id stands for."""
         kinds, texts = self.vocabulary.kinds, self.vocabulary.texts
-        short = (id for id, text in enumerate(texts) if kinds[id] == BYTE or (kinds[id] == NORMAL and len(text) == 1))
-        if len({piece for id in short if len(piece := self.piece(id)) == 1}) < 256:
-            return 0
         longest = 1
         for size, id in sorted(((len(text.encode()), id) for id, text in enumerate(texts)), reverse=True):
             if size <= longest:  # a token never stands for more bytes than it is written with

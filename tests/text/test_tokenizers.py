@@ -355,3 +355,4 @@ def test_a_text_has_no_fewer_ids_than_the_longest_token_allows(text):
 def test_nothing_is_known_of_a_text_whose_bytes_may_go_without_an_id():
     tokenizer = tokenizer_from_metadata(byte_level(without="x"))
     assert tokenizer.at_least("x" * 1000) == 0 and tokenizer.encode("x" * 1000) == []
+    assert tokenizer.at_least("xa" * 1000) > 20
