@@ -7,6 +7,8 @@ with golem_core.load("model.gguf") as model:
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -79,7 +81,16 @@ def load(
     except BaseException:
         file.close()
         raise
+    _give_back()
     return LoadedModel(model, engine, opened)
+
+
+def _give_back() -> None:
+    """Return to the system what loading has freed and the C library keeps, where it can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)
 
 
 def _in_background(work: Callable[[], None], failure: str) -> Callable[[], None]:

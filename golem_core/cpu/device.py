@@ -43,7 +43,7 @@ from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
 from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Recurrent
 
-REPACK_BYTES = 16 << 20
+REPACK_BYTES = 2 << 20
 """Bytes of a weight that are repacked before the file's pages under them are released."""
 WIDTH = 128
 """Most columns of a pass unless the caller asks for another number.
