@@ -241,8 +241,13 @@ class LoadedModel:
         `messages` are dicts with "role" and "content"; `generation` takes the keywords of `generate`.  Raises
         BadRequest where the model has no template or the template refuses the messages.
         """
+        from golem_core.text.template import RESERVED
+
         template = self._template()
-        prompt = template.render(messages, tools=tools, **(template_variables or {}))
+        variables = template_variables or {}
+        for name in RESERVED & variables.keys():
+            raise BadRequest(f"template_variables: {name!r} is not a variable to set", param="template_variables")
+        prompt = template.render(messages, tools=tools, **variables)
         return self.generate(self.model.tokenizer.encode(prompt, parse_special=True), **generation)
 
     def _constraint(self, grammar: str | None, json_schema: Any) -> Constraint:
@@ -258,10 +263,9 @@ class LoadedModel:
     def _template(self) -> ChatTemplate:
         from golem_core.text import ChatTemplate
 
-        model, tokenizer = self.model, self.model.tokenizer
+        model = self.model
         if model.template is not None:
             return model.template
         if model.fallback_template is None:
             raise BadRequest(f"{model.name} has no chat template; it only continues text", param="messages")
-        bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
-        return ChatTemplate(model.fallback_template, bos_token=bos, eos_token=eos)
+        return ChatTemplate.of(model.fallback_template, model.tokenizer)

@@ -16,6 +16,7 @@ from golem_core import plugins
 from golem_core.errors import BadRequest, GolemError, Unsupported
 from golem_core.progress import LoadProgress
 from golem_core.server.log import say
+from golem_core.text.template import RESERVED
 
 if TYPE_CHECKING:
     from golem_core.engine import Engine, GenerationRequest, SortedAnswer
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from golem_core.text import ChatTemplate
 
 __all__ = ["LoadedChat", "default_model", "load_chat", "model_name"]
-
-RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
-"""Variables of chat templates that the server sets, or that Jinja does."""
 
 
 @dataclass
@@ -201,10 +199,7 @@ def _template(model: ChatModel, builtin: bool) -> tuple[ChatTemplate | None, str
     if model.template is not None and not builtin:
         return model.template, "the model's file"
     if model.fallback_template is not None:
-        tokenizer = model.tokenizer
-        bos = "" if tokenizer.bos is None else tokenizer.token_text(tokenizer.bos)
-        eos = "" if tokenizer.eos is None else tokenizer.token_text(tokenizer.eos)
-        return ChatTemplate(model.fallback_template, bos_token=bos, eos_token=eos), f"{model.architecture}, built in"
+        return ChatTemplate.of(model.fallback_template, model.tokenizer), f"{model.architecture}, built in"
     if builtin:
         raise Unsupported(f"-builtin-template: {model.architecture} has no built-in template")
     return None, "none: the model only completes text"

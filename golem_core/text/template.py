@@ -16,6 +16,10 @@ from golem_core.errors import BadFile, BadRequest
 
 if TYPE_CHECKING:
     from golem_core.text.sandbox import BoundedEnvironment
+    from golem_core.text.tokenizer import Tokenizer
+
+RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""Variables of a template that are the server's to set, not a request's."""
 
 LONGEST_SOURCE = 1 << 20
 LONGEST_JSON = 8 << 20
@@ -44,6 +48,12 @@ class ChatTemplate:
             raise BadFile(f"the chat template is no Jinja{f', line {line}' if line else ''}: {error}") from error
         except Exception as error:  # Jinja's own code, over a text that anyone may have written
             raise BadFile(f"the chat template can't be compiled: {_words(error)}") from error
+
+    @classmethod
+    def of(cls, source: str, tokenizer: Tokenizer) -> ChatTemplate:
+        """The template `source` for the vocabulary of `tokenizer`, whose begin and end tokens it may write."""
+        bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
+        return cls(source, bos_token=bos, eos_token=eos)
 
     def takes(self, variable: str) -> bool:
         """Whether the template looks at `variable`, such as "tools"."""

@@ -198,3 +198,17 @@ def test_a_vocabulary_that_breaks_while_weights_load_fails_the_start(plugin, fil
     with pytest.raises(BadFile, match=words):
         golem_core.load(file, device="abacus", context=64)
     assert plugin.devices[0].closed and threading.active_count() == before
+
+
+def test_a_template_variable_that_is_not_the_callers_is_named():
+    from golem_core.api import LoadedModel
+    from golem_core.errors import BadRequest
+    from golem_core.text import ChatTemplate
+
+    class Stub:
+        template = ChatTemplate("{{ messages[0].content }}", bos_token="", eos_token="")
+
+    model = LoadedModel(Stub(), None, None)  # type: ignore[arg-type]
+    for name in ("self", "messages", "bos_token"):
+        with pytest.raises(BadRequest, match=name):
+            model.chat([{"role": "user", "content": "x"}], template_variables={name: 1})

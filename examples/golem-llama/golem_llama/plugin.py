@@ -31,10 +31,8 @@ def open_llama(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = LlamaConfig.read(file, tokenizer.vocab_size)
     verify(file, cfg)
-    template = None
-    if source := file.metadata.text("tokenizer.chat_template", ""):
-        bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
-        template = ChatTemplate(source, bos_token=bos, eos_token=eos)
+    source = file.metadata.text("tokenizer.chat_template", "")
+    template = ChatTemplate.of(source, tokenizer) if source else None
     sampling = file.metadata.scoped("general.sampling")
     defaults = SamplingDefaults()
     return ChatModel(

@@ -79,7 +79,4 @@ def chat_model(
 
 def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
     source = file.metadata.text("tokenizer.chat_template", "")
-    if not source:
-        return None
-    bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
-    return ChatTemplate(source, bos_token=bos, eos_token=eos)
+    return ChatTemplate.of(source, tokenizer) if source else None
