@@ -12,10 +12,14 @@ from golem_core.errors import BadFile as BadFile
 from golem_core.errors import BadRequest as BadRequest
 from golem_core.errors import GolemError as GolemError
 from golem_core.errors import Unsupported as Unsupported
+from golem_core.files import Keys as Keys
 from golem_core.files import Metadata as Metadata
 from golem_core.files import ModelFile as ModelFile
+from golem_core.files import TensorSpec as TensorSpec
 from golem_core.files import Weight as Weight
 from golem_core.files import Weights as Weights
+from golem_core.files import block_tensors as block_tensors
+from golem_core.files import check_tensors as check_tensors
 from golem_core.files import dequantize_rows as dequantize_rows
 from golem_core.files import open_model as open_model
 from golem_core.graph import Columns as Columns

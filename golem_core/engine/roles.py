@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from golem_core.text.markers import Markers
 
 if TYPE_CHECKING:
-    from golem_core.files import ModelFile
+    from golem_core.files import Metadata, ModelFile
     from golem_core.graph import Graph
     from golem_core.text import ChatTemplate, Tokenizer
 
@@ -25,6 +25,20 @@ class SamplingDefaults:
     top_k: int = 64
     top_p: float = 0.95
     min_p: float = 0.05
+
+    @classmethod
+    def read(cls, metadata: Metadata) -> SamplingDefaults:
+        """A file's own `general.sampling.*`, and the values above for those that it does not state.
+
+        A top-k of 0 or below is off.  Raises BadFile naming key and value for what no sampler can use.
+        """
+        given = metadata.scoped("general.sampling")
+        return cls(
+            temperature=given.number("temp", float, cls.temperature, low=0, high=1e6),
+            top_k=max(0, given.number("top_k", int, cls.top_k)),
+            top_p=given.number("top_p", float, cls.top_p, low=0, high=1),
+            min_p=given.number("min_p", float, cls.min_p, low=0, high=1),
+        )
 
 
 @dataclass

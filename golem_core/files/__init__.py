@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .expected import TensorSpec, block_tensors, check_tensors
+from .keys import Keys
 from .mapped import release_pages
 from .metadata import Metadata
 from .model import ModelFile, open_model
@@ -14,11 +16,15 @@ __all__ = [
     "GGUF_TYPES",
     "SAFETENSORS_TYPES",
     "TYPES",
+    "Keys",
     "Metadata",
     "ModelFile",
+    "TensorSpec",
     "TensorType",
     "Weight",
     "Weights",
+    "block_tensors",
+    "check_tensors",
     "dequantize",
     "dequantize_rows",
     "open_model",

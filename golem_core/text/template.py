@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from golem_core.errors import BadFile, BadRequest
 
 if TYPE_CHECKING:
+    from golem_core.files import Metadata
     from golem_core.text.sandbox import BoundedEnvironment
     from golem_core.text.tokenizer import Tokenizer
 
@@ -54,6 +55,12 @@ class ChatTemplate:
         """The template `source` for the vocabulary of `tokenizer`, whose begin and end tokens it may write."""
         bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
         return cls(source, bos_token=bos, eos_token=eos)
+
+    @classmethod
+    def read(cls, metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
+        """The file's own template, `tokenizer.chat_template`, or None; BadFile where the key holds no text."""
+        source = metadata.text("tokenizer.chat_template", "")
+        return cls.of(source, tokenizer) if source else None
 
     def takes(self, variable: str) -> bool:
         """Whether the template looks at `variable`, such as "tools"."""

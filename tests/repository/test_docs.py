@@ -50,7 +50,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(shop: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOLEM_")}
-    environment |= {"PYTHONPATH": str(shop), "GOLEM_PLUGINS": "toy,numpy,planned,lipogram,count,extras"} | settings
+    path = os.pathsep.join(filter(None, [str(shop), os.environ.get("PYTHONPATH")]))
+    environment |= {"PYTHONPATH": path, "GOLEM_PLUGINS": "toy,numpy,planned,lipogram,count,extras"} | settings
     program = [sys.executable, "-c", "from golem_core.cli import main; main()", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(program, cwd=shop, env=environment, text=True, encoding="utf-8", **pipes)

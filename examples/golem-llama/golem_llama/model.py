@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from math import sqrt
 
-from golem_core import BadFile, Graph, KVRing, ModelFile, Unsupported, Value, Weights
-
-POSITIVE = {"low": 1e-30, "high": 1e30}
-"""Bounds of what must be above 0: float32 holds it, and its inverse too."""
+from golem_core import BadFile, Graph, Keys, KVRing, ModelFile, TensorSpec, Unsupported, Value, Weights, block_tensors
 
 
 @dataclass(frozen=True)
@@ -39,85 +35,59 @@ class LlamaConfig:
     @classmethod
     def read(cls, file: ModelFile, vocabulary: int) -> LlamaConfig:
         """Raises BadFile or Unsupported naming the key and its value."""
-        m = file.metadata.scoped("llama")
-        width, heads = m.number("embedding_length", int, low=1), one(file, "attention.head_count")
-        kv_heads = one(file, "attention.head_count_kv", heads)
-        if heads % kv_heads:
-            raise m.bad("attention.head_count_kv", kv_heads, f"which does not divide {heads} heads")
-        head_dim = m.number("attention.key_length", int, width // heads, low=1)
-        rope_dims = m.number("rope.dimension_count", int, head_dim)
-        if rope_dims % 2 or not 0 < rope_dims <= head_dim:
-            raise m.bad("rope.dimension_count", rope_dims, f"but heads have {head_dim}")
-        value = m.number("attention.value_length", int, head_dim)
-        if value != head_dim:
-            raise Unsupported(f"{file.path}: llama.attention.value_length is {value}, but keys have {head_dim}")
-        scaling, factor = m.text("rope.scaling.type", "none"), m.number("rope.scaling.factor", float, 1.0, **POSITIVE)
-        if scaling not in ("none", "linear"):
-            raise Unsupported(f"{file.path}: llama.rope.scaling.type is {scaling!r}; golem-llama knows 'linear'")
-        experts, used = m.number("expert_count", int, 0, low=0), m.number("expert_used_count", int, 0, low=0)
+        keys = Keys(file)
+        blocks, width = keys.block_count(), keys.count("embedding_length")
+        heads = only(keys, "attention.head_count", blocks)
+        kv_heads = only(keys, "attention.head_count_kv", blocks, heads)
+        keys.check_heads(heads, kv_heads)
+        head_dim = keys.head_dim(default=width // heads)
+        experts, used = keys.count("expert_count", 0, low=0), keys.count("expert_used_count", 0, low=0)
         if experts and not 0 < used <= experts:
-            raise m.bad("expert_used_count", used, f"but there are {experts} experts")
+            raise BadFile(keys.named("expert_used_count", used) + f", but there are {experts} experts")
         return cls(
             vocabulary=vocabulary,
-            context=m.number("context_length", int, low=1),
+            context=keys.count("context_length"),
             width=width,
-            blocks=m.number("block_count", int, low=1),
-            ffn=one(file, "feed_forward_length"),
+            blocks=blocks,
+            ffn=only(keys, "feed_forward_length", blocks),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            eps=m.number("attention.layer_norm_rms_epsilon", float, **POSITIVE),
-            rope_base=m.number("rope.freq_base", float, 10_000.0, **POSITIVE),
-            rope_dims=rope_dims,
-            rope_scale=1 / factor if scaling == "linear" else 1.0,
+            eps=keys.positive("attention.layer_norm_rms_epsilon"),
+            rope_base=keys.positive("rope.freq_base", 10_000.0),
+            rope_dims=keys.rope_dims(head_dim),
+            rope_scale=keys.rope_scale(linear=True),
             experts=experts,
             experts_used=used,
         )
 
-    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Every tensor that a file must hold, and its shape: (outputs, inputs) for a matrix."""
+    def tensors(self) -> Iterator[TensorSpec]:
+        """What a file must hold, and what it may: a matrix (outputs, inputs) of a block may have a bias."""
         d, q, kv = self.width, self.heads * self.head_dim, self.kv_heads * self.head_dim
-        yield from {"token_embd.weight": (self.vocabulary, d), "output_norm.weight": (d,)}.items()
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output_norm.weight", (d,))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("rope_freqs.weight", (self.rope_dims // 2,), optional=True)
+        matrices = {"attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, q)}
+        others: dict[str, tuple[int, ...]] = {"attn_norm": (d,), "ffn_norm": (d,)}
         if self.experts:
             e, f = self.experts, self.ffn
-            mlp = {"ffn_gate_inp": (e, d), "ffn_gate_exps": (e, f, d), "ffn_up_exps": (e, f, d)}
-            mlp["ffn_down_exps"] = (e, d, f)
+            others |= {"ffn_gate_inp": (e, d), "ffn_gate_exps": (e, f, d), "ffn_up_exps": (e, f, d)}
+            others["ffn_down_exps"] = (e, d, f)
         else:
-            mlp = {"ffn_gate": (self.ffn, d), "ffn_up": (self.ffn, d), "ffn_down": (d, self.ffn)}
-        attention = {"attn_norm": (d,), "attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, q)}
+            matrices |= {"ffn_gate": (self.ffn, d), "ffn_up": (self.ffn, d), "ffn_down": (d, self.ffn)}
         for i in range(self.blocks):
-            for name, shape in (attention | {"ffn_norm": (d,)} | mlp).items():
-                yield f"blk.{i}.{name}.weight", shape
+            yield from block_tensors(i, others | matrices)
+            for name, shape in matrices.items():
+                yield TensorSpec(f"blk.{i}.{name}.bias", shape[:1], optional=True)
 
 
-def one(file: ModelFile, key: str, default: int | None = None) -> int:
+def only(keys: Keys, key: str, blocks: int, default: int | None = None) -> int:
     """A number that a file may also give as a list with an entry per block; here every block has the same."""
-    m = file.metadata.scoped("llama")
-    if not isinstance(m.get(key), list):
-        return m.number(key, int, low=1) if default is None else m.number(key, int, default, low=1)
-    values = m.numbers(key, int, low=1)
+    values = keys.per_block(key, blocks, None if default is None else [default] * blocks)
     if len(set(values)) != 1:
-        raise Unsupported(str(m.bad(key, values, "golem-llama needs the same in every block")))
+        raise Unsupported(keys.named(key, list(values)) + "; golem-llama needs the same in every block")
     return values[0]
-
-
-def verify(file: ModelFile, cfg: LlamaConfig) -> None:
-    """Raises BadFile naming the number of blocks, or the first tensor that is missing or not of its shape."""
-    # First: what a count of billions would have looked for would never end.
-    if len(file.weights.blocks) != cfg.blocks:
-        raise BadFile(
-            f"{file.path}: llama.block_count is {cfg.blocks}, but there are {len(file.weights.blocks)} blocks"
-        )
-    optional = {"output.weight": (cfg.vocabulary, cfg.width), "rope_freqs.weight": (cfg.rope_dims // 2,)}
-    for name, shape in chain(cfg.shapes(), optional.items()):
-        weight = file.weights.get(name)
-        if weight is None and name not in optional:
-            raise BadFile(f"{file.path}: the tensor {name!r} is missing")
-        if weight is not None and weight.shape != shape:
-            raise BadFile(f"{file.path}: {name} has the shape {weight.shape}, its keys say {shape}")
-        bias = file.weights.get(name.removesuffix("weight") + "bias")
-        if bias is not None and bias.shape != shape[:1]:
-            raise BadFile(f"{file.path}: {bias.name} has the shape {bias.shape}, its matrix {shape}")
 
 
 def linear(g: Graph, w: Weights, x: Value, name: str) -> Value:

@@ -16,10 +16,11 @@ from golem_core import (
     Markers,
     ModelFile,
     SamplingDefaults,
+    check_tensors,
     hookimpl,
     tokenizer_from_metadata,
 )
-from golem_llama.model import LlamaConfig, build, verify
+from golem_llama.model import LlamaConfig, build
 
 
 @hookimpl
@@ -30,11 +31,8 @@ def golem_architectures() -> Iterable[Architecture]:
 def open_llama(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = LlamaConfig.read(file, tokenizer.vocab_size)
-    verify(file, cfg)
-    source = file.metadata.text("tokenizer.chat_template", "")
-    template = ChatTemplate.of(source, tokenizer) if source else None
-    sampling = file.metadata.scoped("general.sampling")
-    defaults = SamplingDefaults()
+    check_tensors(file, cfg.tensors())
+    template = ChatTemplate.read(file.metadata, tokenizer)
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
@@ -44,12 +42,7 @@ def open_llama(file: ModelFile) -> ChatModel:
         tokenizer=tokenizer,
         template=template,
         fallback_template=None,  # files of this architecture follow many formats: none can be assumed
-        sampling=SamplingDefaults(
-            temperature=sampling.number("temp", float, defaults.temperature, low=0, high=1e6),
-            top_k=max(0, sampling.number("top_k", int, defaults.top_k)),  # 0 and below are off
-            top_p=sampling.number("top_p", float, defaults.top_p, low=0, high=1),
-            min_p=sampling.number("min_p", float, defaults.min_p, low=0, high=1),
-        ),
+        sampling=SamplingDefaults.read(file.metadata),
         markers=markers(template.source if template else ""),
         file=file,
     )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from golem_core import Graph, KVRing, ModelFile, Unsupported, Value, Weights
-from golem_gemma.config import Keys, Tensor, block_count
+from golem_core import Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Gemma3Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Gemma3Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        blocks, width, dim = block_count(keys), keys.count("embedding_length"), keys.head_dim()
+        blocks, width, dim = keys.block_count(), keys.count("embedding_length"), keys.head_dim()
         heads, kv_heads = keys.heads(blocks)
         # The largest Gemma 3, of 62 blocks, scales by the width per head, which is not its head size.
         if heads[0] > width:
@@ -58,17 +57,17 @@ class Gemma3Config:
             rope_base=keys.positive("rope.freq_base", 1e6),
             rope_base_window=keys.positive("rope.freq_base_swa", 1e4),
             rope_dims=keys.rope_dims(dim),
-            rope_scale=rope_scale(keys),
+            rope_scale=keys.rope_scale(linear=True),
             score_scale=1 / sqrt(scaled),
             softcap=keys.meta.number("final_logit_softcapping", float, 0.0, low=0),
         )
 
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> Iterator[TensorSpec]:
         """What the file must hold."""
         d, dim = self.width, self.head_dim
-        yield Tensor("token_embd.weight", (self.vocabulary, d))
-        yield Tensor("output.weight", (self.vocabulary, d), optional=True)
-        yield Tensor("output_norm.weight", (d,))
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("output_norm.weight", (d,))
         for i, (heads, kv_heads, ffn) in enumerate(zip(self.heads, self.kv_heads, self.ffn, strict=True)):
             shapes = {
                 "attn_norm": (d,),
@@ -85,7 +84,7 @@ class Gemma3Config:
                 "ffn_down": (d, ffn),
                 "post_ffw_norm": (d,),
             }
-            yield from (Tensor(f"blk.{i}.{name}.weight", shape) for name, shape in shapes.items())
+            yield from block_tensors(i, shapes)
 
 
 def windows(keys: Keys, blocks: int) -> tuple[int | None, ...]:
@@ -95,20 +94,11 @@ def windows(keys: Keys, blocks: int) -> tuple[int | None, ...]:
     if not window:
         return (None,) * blocks
     if isinstance(keys.meta.get(key), list):
-        local = keys.pattern(key, blocks)
+        local = keys.flags(key, blocks)
     else:
         period = keys.count(key, 6)
         local = tuple(i % period < period - 1 for i in range(blocks))
     return tuple(window if each else None for each in local)
-
-
-def rope_scale(keys: Keys) -> float:
-    kind = keys.meta.text("rope.scaling.type", "none")
-    if kind == "none":
-        return 1.0
-    if kind != "linear":
-        raise Unsupported(keys.named("rope.scaling.type", repr(kind)) + ", golem-gemma knows 'linear'")
-    return 1 / keys.positive("rope.scaling.factor", 1.0)
 
 
 def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value) -> Value:

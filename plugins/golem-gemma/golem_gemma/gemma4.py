@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from golem_core import BadFile, Graph, KVRing, ModelFile, Value, Weights
-from golem_gemma.config import Keys, Shape, Tensor, block_count
+from golem_core import BadFile, Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Gemma4Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Gemma4Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        count = block_count(keys)
+        count = keys.block_count()
         dim = keys.head_dim()
         dim_window = keys.head_dim("_swa", default=dim)
         experts = None
@@ -85,62 +84,61 @@ class Gemma4Config:
             softcap=keys.meta.number("final_logit_softcapping", float, 0.0, low=0),
         )
 
-    def tensors(self, weights: Weights) -> Iterator[Tensor]:
+    def tensors(self, weights: Weights) -> Iterator[TensorSpec]:
         """What the file must hold."""
         d, p, blocks = self.width, self.per_layer, len(self.blocks)
-        yield Tensor("token_embd.weight", (self.vocabulary, d))
-        yield Tensor("output.weight", (self.vocabulary, d), optional=True)
-        yield Tensor("output_norm.weight", (d,))
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("output_norm.weight", (d,))
         if any(block.window is None for block in self.blocks):
-            yield Tensor("rope_freqs.weight", (self.rope.dims // 2,))
+            yield TensorSpec("rope_freqs.weight", (self.rope.dims // 2,))
         if p:
-            yield Tensor("per_layer_token_embd.weight", (self.vocabulary, p * blocks))
-            yield Tensor("per_layer_model_proj.weight", (p * blocks, d))
-            yield Tensor("per_layer_proj_norm.weight", (p,))
+            yield TensorSpec("per_layer_token_embd.weight", (self.vocabulary, p * blocks))
+            yield TensorSpec("per_layer_model_proj.weight", (p * blocks, d))
+            yield TensorSpec("per_layer_proj_norm.weight", (p,))
         for i in range(blocks):
-            for name, shape in self.block_shapes(i, weights).items():
-                yield Tensor(f"blk.{i}.{name}", shape)
-            yield Tensor(f"blk.{i}.layer_output_scale.weight", (1,), optional=True)
+            yield from block_tensors(i, self.block_shapes(i, weights))
+            yield TensorSpec(f"blk.{i}.layer_output_scale.weight", (1,), optional=True)
 
-    def block_shapes(self, i: int, weights: Weights) -> dict[str, Shape]:
+    def block_shapes(self, i: int, weights: Weights) -> dict[str, tuple[int, ...]]:
         d, p, b = self.width, self.per_layer, self.blocks[i]
-        shapes: dict[str, Shape] = {
-            "attn_norm.weight": (d,),
-            "attn_q.weight": (b.heads * b.head_dim, d),
-            "attn_q_norm.weight": (b.head_dim,),
-            "attn_output.weight": (d, b.heads * b.head_dim),
-            "post_attention_norm.weight": (d,),
-            "ffn_norm.weight": (d,),
-            "ffn_gate.weight": (b.ffn, d),
-            "ffn_up.weight": (b.ffn, d),
-            "ffn_down.weight": (d, b.ffn),
-            "post_ffw_norm.weight": (d,),
+        shapes: dict[str, tuple[int, ...]] = {
+            "attn_norm": (d,),
+            "attn_q": (b.heads * b.head_dim, d),
+            "attn_q_norm": (b.head_dim,),
+            "attn_output": (d, b.heads * b.head_dim),
+            "post_attention_norm": (d,),
+            "ffn_norm": (d,),
+            "ffn_gate": (b.ffn, d),
+            "ffn_up": (b.ffn, d),
+            "ffn_down": (d, b.ffn),
+            "post_ffw_norm": (d,),
         }
         if b.source == i:
-            shapes |= {"attn_k.weight": (b.kv_heads * b.head_dim, d), "attn_k_norm.weight": (b.head_dim,)}
+            shapes |= {"attn_k": (b.kv_heads * b.head_dim, d), "attn_k_norm": (b.head_dim,)}
             if weights.get(f"blk.{i}.attn_v"):
-                shapes["attn_v.weight"] = (b.kv_heads * b.head_dim, d)
+                shapes["attn_v"] = (b.kv_heads * b.head_dim, d)
         if p:
-            shapes |= {"inp_gate.weight": (p, d), "proj.weight": (d, p), "post_norm.weight": (d,)}
+            shapes |= {"inp_gate": (p, d), "proj": (d, p), "post_norm": (d,)}
         if e := self.experts:
             shapes |= {
-                "ffn_gate_inp.weight": (e.count, d),
+                "ffn_gate_inp": (e.count, d),
                 "ffn_gate_inp.scale": (d,),
-                "ffn_down_exps.weight": (e.count, d, e.ffn),
+                "ffn_down_exps": (e.count, d, e.ffn),
                 "ffn_down_exps.scale": (e.count,),
-                "pre_ffw_norm_2.weight": (d,),
-                "post_ffw_norm_1.weight": (d,),
-                "post_ffw_norm_2.weight": (d,),
+                "pre_ffw_norm_2": (d,),
+                "post_ffw_norm_1": (d,),
+                "post_ffw_norm_2": (d,),
             }
             if weights.get(f"blk.{i}.ffn_gate_exps"):
-                shapes |= {"ffn_gate_exps.weight": (e.count, e.ffn, d), "ffn_up_exps.weight": (e.count, e.ffn, d)}
+                shapes |= {"ffn_gate_exps": (e.count, e.ffn, d), "ffn_up_exps": (e.count, e.ffn, d)}
             else:
-                shapes["ffn_gate_up_exps.weight"] = (e.count, 2 * e.ffn, d)
+                shapes["ffn_gate_up_exps"] = (e.count, 2 * e.ffn, d)
         return shapes
 
 
 def read_blocks(keys: Keys, count: int, dim: int, dim_window: int) -> tuple[Block, ...]:
-    local = keys.pattern("attention.sliding_window_pattern", count)
+    local = keys.flags("attention.sliding_window_pattern", count)
     window = keys.count("attention.sliding_window")
     heads, kv_heads = keys.heads(count)
     ffn = keys.per_block("feed_forward_length", count)

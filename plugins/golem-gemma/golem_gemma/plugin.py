@@ -15,12 +15,12 @@ from golem_core import (
     DefaultModel,
     GolemError,
     ModelFile,
-    Tokenizer,
+    SamplingDefaults,
+    check_tensors,
     hookimpl,
     tokenizer_from_metadata,
 )
 from golem_gemma import answers, gemma3, gemma4, templates
-from golem_gemma.config import sampling_defaults, verify
 
 
 @hookimpl
@@ -34,7 +34,7 @@ def golem_architectures() -> Iterable[Architecture]:
 def open_gemma3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = gemma3.Gemma3Config.read(file, tokenizer.vocab_size)
-    verify(file, cfg.tensors())
+    check_tensors(file, cfg.tensors())
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
@@ -42,10 +42,10 @@ def open_gemma3(file: ModelFile) -> ChatModel:
         context_train=cfg.context,
         build=partial(gemma3.build, cfg, file.weights),
         tokenizer=tokenizer,
-        template=own_template(file, tokenizer),
+        template=ChatTemplate.read(file.metadata, tokenizer),
         fallback_template=templates.GEMMA3,
         suppress=suppressed(file, cfg.vocabulary),
-        sampling=sampling_defaults(file),
+        sampling=SamplingDefaults.read(file.metadata),
         file=file,
     )
 
@@ -53,7 +53,7 @@ def open_gemma3(file: ModelFile) -> ChatModel:
 def open_gemma4(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = gemma4.Gemma4Config.read(file, tokenizer.vocab_size)
-    verify(file, cfg.tensors(file.weights))
+    check_tensors(file, cfg.tensors(file.weights))
     return ChatModel(
         name=file.path.name.removesuffix(".gguf"),
         architecture=file.architecture,
@@ -61,18 +61,13 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         context_train=cfg.context,
         build=partial(gemma4.build, cfg, file.weights),
         tokenizer=tokenizer,
-        template=own_template(file, tokenizer),
+        template=ChatTemplate.read(file.metadata, tokenizer),
         fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
         suppress=suppressed(file, cfg.vocabulary),
-        sampling=sampling_defaults(file),
+        sampling=SamplingDefaults.read(file.metadata),
         markers=answers.GEMMA4,
         file=file,
     )
-
-
-def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = file.metadata.text("tokenizer.chat_template", "")
-    return ChatTemplate.of(source, tokenizer) if source else None
 
 
 def begins_with_empty_thought(file: ModelFile, cfg: gemma4.Gemma4Config) -> bool:

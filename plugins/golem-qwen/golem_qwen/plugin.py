@@ -13,13 +13,15 @@ from golem_core import (
     JsonCalls,
     Markers,
     ModelFile,
+    SamplingDefaults,
     TaggedCalls,
     Tokenizer,
+    check_tensors,
     hookimpl,
     tokenizer_from_metadata,
 )
 from golem_qwen import qwen3, qwen35, templates
-from golem_qwen.config import sampling_defaults, suppressed, verify, vocabulary
+from golem_qwen.config import suppressed, vocabulary
 from golem_qwen.rotation import refuse_unlisted
 
 MARKERS = Markers(
@@ -41,7 +43,7 @@ def golem_architectures() -> Iterable[Architecture]:
 def open_qwen3(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
-    verify(file, cfg.tensors())
+    check_tensors(file, cfg.tensors())
     refuse_unlisted(file, None, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
 
@@ -49,7 +51,7 @@ def open_qwen3(file: ModelFile) -> ChatModel:
 def open_qwen35(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
-    verify(file, cfg.tensors())
+    check_tensors(file, cfg.tensors())
     refuse_unlisted(file, cfg.rotation, cfg.tensors())
     return chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
 
@@ -68,15 +70,10 @@ def chat_model(
         context_train=cfg.context,
         build=partial(build, cfg, file.weights),
         tokenizer=tokenizer,
-        template=own_template(file, tokenizer),
+        template=ChatTemplate.read(file.metadata, tokenizer),
         fallback_template=fallback_template,
         suppress=suppressed(file, tokenizer),
-        sampling=sampling_defaults(file),
+        sampling=SamplingDefaults.read(file.metadata),
         markers=MARKERS,
         file=file,
     )
-
-
-def own_template(file: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = file.metadata.text("tokenizer.chat_template", "")
-    return ChatTemplate.of(source, tokenizer) if source else None

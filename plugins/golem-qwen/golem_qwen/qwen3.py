@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from golem_core import Graph, KVRing, ModelFile, Value, Weights
-from golem_qwen.config import Keys, Tensor, of_block
+from golem_core import Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,9 @@ class Qwen3Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Qwen3Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        keys.refuse_rope_scaling()
+        keys.rope_scale(linear=False)
         blocks, width = keys.block_count(), keys.count("embedding_length")
-        heads = keys.per_block("attention.head_count", blocks)
-        kv_heads = keys.per_block("attention.head_count_kv", blocks, default=heads)
-        for pair in zip(heads, kv_heads, strict=True):
-            keys.check_heads(*pair)
+        heads, kv_heads = keys.heads(blocks)
         dim = keys.head_dim(default=width // heads[0])
         return cls(
             vocabulary=vocabulary,
@@ -57,14 +53,14 @@ class Qwen3Config:
     def blocks(self) -> int:
         return len(self.heads)
 
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> Iterator[TensorSpec]:
         """What the file must hold."""
         d, dim = self.width, self.head_dim
-        yield Tensor("token_embd.weight", (self.vocabulary, d))
-        yield Tensor("output.weight", (self.vocabulary, d), optional=True)
-        yield Tensor("output_norm.weight", (d,))
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("output_norm.weight", (d,))
         for i, (heads, kv_heads, ffn) in enumerate(zip(self.heads, self.kv_heads, self.ffn, strict=True)):
-            yield from of_block(i, {
+            yield from block_tensors(i, {
                 "attn_norm": (d,),
                 "attn_q": (heads * dim, d),
                 "attn_k": (kv_heads * dim, d),

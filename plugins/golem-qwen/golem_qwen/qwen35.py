@@ -10,8 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Unsupported, Value, Weights
-from golem_qwen.config import Keys, Tensor, of_block
+from golem_core import (
+    BadFile,
+    Graph,
+    Keys,
+    KVRing,
+    ModelFile,
+    Recurrent,
+    TensorSpec,
+    Unsupported,
+    Value,
+    Weights,
+    block_tensors,
+)
 from golem_qwen.rotation import Products, Rotation
 
 L2_EPS = 1e-6
@@ -77,7 +88,7 @@ class Qwen35Config:
     def read(cls, file: ModelFile, vocabulary: int) -> Qwen35Config:
         """Raises BadFile or Unsupported naming the key and its value."""
         keys = Keys(file)
-        keys.refuse_rope_scaling()
+        keys.rope_scale(linear=False)
         total, predicting = keys.count("block_count"), keys.count("nextn_predict_layers", 0, low=0)
         if predicting >= total:
             raise BadFile(keys.named("nextn_predict_layers", predicting) + f", but there are {total} blocks")
@@ -113,12 +124,12 @@ class Qwen35Config:
         """Of the trunk."""
         return len(self.recurrent)
 
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> Iterator[TensorSpec]:
         """What the file must hold."""
         d, dim, delta = self.width, self.head_dim, self.delta
-        yield Tensor("token_embd.weight", (self.vocabulary, d))
-        yield Tensor("output.weight", (self.vocabulary, d), optional=True)
-        yield Tensor("output_norm.weight", (d,))
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("output_norm.weight", (d,))
         attention = {
             "attn_q": (2 * self.heads * dim, d),
             "attn_k": (self.kv_heads * dim, d),
@@ -138,7 +149,7 @@ class Qwen35Config:
             "ssm_out": (d, delta.inner),
         }
         for i, (recurrent, ffn) in enumerate(zip(self.recurrent, self.ffn, strict=True)):
-            yield from of_block(i, {
+            yield from block_tensors(i, {
                 "attn_norm": (d,),
                 **(delta_net if recurrent else attention),
                 "post_attention_norm": (d,),
@@ -147,7 +158,7 @@ class Qwen35Config:
                 "ffn_down": (d, ffn),
             })  # fmt: skip
             if recurrent:
-                yield Tensor(f"blk.{i}.ssm_a", (delta.heads,))
+                yield TensorSpec(f"blk.{i}.ssm_a", (delta.heads,))
 
 
 def only(keys: Keys, key: str, default: int | None = None) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golem_core import BadFile, Graph, Metadata, ModelFile, Unsupported, Value, Weight
-from golem_qwen.config import Tensor
+from golem_core import BadFile, Graph, Metadata, ModelFile, TensorSpec, Unsupported, Value, Weight
 
 PREFIX = "prism.hadamard"
 KNOWN = {
@@ -84,7 +83,7 @@ def read_signs(file: ModelFile, keys: Metadata) -> dict[int, Weight]:
     }
 
 
-def refuse_unlisted(file: ModelFile, rotation: Rotation | None, tensors: Iterable[Tensor]) -> None:
+def refuse_unlisted(file: ModelFile, rotation: Rotation | None, tensors: Iterable[TensorSpec]) -> None:
     """Raises BadFile naming a matrix that must have been rotated, though nothing says how."""
     for tensor in tensors:
         weight = file.weights.get(tensor.name)

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from golem_qwen import plugin, qwen35
-from golem_qwen.config import Tensor
 from golem_qwen.rotation import Rotation, refuse_unlisted
 
-from golem_core import BadFile, Unsupported, Weight
+from golem_core import BadFile, TensorSpec, Unsupported, Weight
 
 BLOCK = 32
 ROTATED = ("attn_qkv", "attn_gate", "attn_q", "attn_k", "attn_v", "attn_output", "ssm_out", "ffn_gate", "ffn_up",
@@ -125,7 +124,7 @@ def test_a_rotation_that_cannot_be_followed_is_refused(load, altered, key, value
 def test_a_matrix_of_a_type_that_is_always_rotated_must_be_listed(kind):
     names = ("blk.0.attn_q.weight", "token_embd.weight")
     weights = {name: Weight(name, kind, (4, 128), np.zeros(0, np.uint8)) for name in names}
-    file, tensors = SimpleNamespace(path="some.gguf", weights=weights), [Tensor(name, (4, 128)) for name in names]
+    file, tensors = SimpleNamespace(path="some.gguf", weights=weights), [TensorSpec(name, (4, 128)) for name in names]
     rotation = Rotation(128, {}, frozenset(names[:1]), table=True, grouped=False)
     refuse_unlisted(file, rotation, tensors)
     for missing in (None, Rotation(128, {}, frozenset(), table=True, grouped=False)):

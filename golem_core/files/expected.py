@@ -1,0 +1,37 @@
+"""What a family expects a file to hold: tensors by name and shape, compared with the file before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from golem_core.errors import BadFile
+
+from .model import ModelFile
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a file must hold: a tensor's full name and its shape, (outputs, inputs) for a matrix."""
+
+    name: str
+    shape: tuple[int, ...]
+    optional: bool = False
+
+
+def block_tensors(index: int, shapes: dict[str, tuple[int, ...]]) -> Iterator[TensorSpec]:
+    """The tensors of one block by their short names; a name that has no suffix of its own is a `.weight`."""
+    for name, shape in shapes.items():
+        yield TensorSpec(f"blk.{index}.{name if '.' in name else name + '.weight'}", shape)
+
+
+def check_tensors(file: ModelFile, specs: Iterable[TensorSpec]) -> None:
+    """Raises BadFile naming the first tensor that is missing or not of its shape."""
+    for spec in specs:
+        weight = file.weights.get(spec.name)
+        if weight is None and spec.optional:
+            continue
+        if weight is None:
+            raise BadFile(f"{file.path}: the tensor {spec.name!r} is missing")
+        if weight.shape != spec.shape:
+            raise BadFile(f"{file.path}: {spec.name} has the shape {weight.shape}, its keys say {spec.shape}")
