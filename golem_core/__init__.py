@@ -52,6 +52,8 @@ from golem_core.graph.planner import State as State
 from golem_core.graph.planner import Step as Step
 from golem_core.hookspecs import DefaultModel as DefaultModel
 from golem_core.hookspecs import DeviceType as DeviceType
+from golem_core.hookspecs import Loaded as Loaded
+from golem_core.hookspecs import Part as Part
 from golem_core.hookspecs import hookimpl as hookimpl
 from golem_core.options import Option as Option
 from golem_core.sampling import Candidates as Candidates

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from golem_core.sampling import SamplerStage
     from golem_core.server.app import Server
 
-__all__ = ["DefaultModel", "DeviceType", "hookimpl", "hookspec"]
+__all__ = ["DefaultModel", "DeviceType", "Loaded", "Part", "hookimpl", "hookspec"]
 
 hookspec = pluggy.HookspecMarker("golem")
 hookimpl = pluggy.HookimplMarker("golem")
@@ -49,6 +49,30 @@ class DefaultModel:
     priority: int = 0
 
 
+class Loaded(Protocol):
+    """A part of a server, ready to answer.  `name` is the model's, `described` the line that tells of it at the start;
+    `cancel()` ends what is under way and is called before `close()`, which lets go of everything."""
+
+    name: str
+    described: str
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that `golem serve` holds beside the conversation model, or instead of one.
+
+    Where the option of the name `option` has a value, `open(options)` is called with the values of all options, and
+    what it returns is `server.parts[option]`.  It raises GolemError for what cannot be had.
+    """
+
+    option: str
+    open: Callable[[Mapping[str, Any]], Loaded]
+
+
 @hookspec
 def golem_architectures() -> Iterable[Architecture]:
     """Return a record for each model architecture that this plugin opens."""
@@ -58,6 +82,12 @@ def golem_architectures() -> Iterable[Architecture]:
 @hookspec
 def golem_devices() -> Iterable[DeviceType]:
     """Return a record for each kind of device that this plugin drives."""
+    ...
+
+
+@hookspec
+def golem_parts() -> Iterable[Part]:
+    """Return what this plugin can load into a server when an option asks for it."""
     ...
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import click
 
     from golem_core.engine.roles import Architecture
-    from golem_core.hookspecs import DefaultModel, DeviceType
+    from golem_core.hookspecs import DefaultModel, DeviceType, Part
     from golem_core.sampling import SamplerStage
 
 __all__ = [
@@ -198,6 +198,18 @@ class Plugins:
 
         records = [record for _, record in self.ask("golem_default_models", DefaultModel)]
         return sorted(records, key=lambda record: (-record.priority, record.name))
+
+    def parts(self) -> list[Part]:
+        """What can be loaded into a server beside the conversation model.
+
+        Raises GolemError when two plugins load something for one option.
+        """
+        from golem_core.hookspecs import Part
+
+        table: dict[str, list[tuple[Plugin, Part]]] = {}
+        for plugin, record in self.ask("golem_parts", Part):
+            table.setdefault(record.option, []).append((plugin, record))
+        return [self._only_one("option", f"-{option}", claims) for option, claims in table.items()]
 
     def endpoints(self, server: Any) -> list[Any]:
         """The route handlers of every plugin for what this server has loaded.

@@ -21,6 +21,7 @@ from litestar import Litestar, Request
 
 from golem_core import plugins
 from golem_core.errors import GolemError
+from golem_core.hookspecs import Loaded
 from golem_core.options import Address
 from golem_core.server import errors
 from golem_core.server.cors import Cors
@@ -43,7 +44,8 @@ class Server:
     """What is loaded, for the endpoints.
 
     `options` holds the value of every command-line option by its name, `chat` the conversation model if there
-    is one, `name` what /v1/models says.  A plugin whose paths have an error envelope of their own puts it in
+    is one, `parts` what else was asked for, under the name of the option that named it, and `name` what /v1/models
+    says.  A plugin whose paths have an error envelope of their own puts it in
     `envelopes` under the path, and one whose paths let in others than those with an API key puts a function into
     `admissions`.  `starting` is called with the server's URL on this machine once it listens, `stopping` when it is
     told to stop, while answers under way are finished; what must be released at the end goes into `closing`.
@@ -52,6 +54,7 @@ class Server:
     name: str
     options: Mapping[str, Any]
     chat: LoadedChat | None = None
+    parts: dict[str, Loaded] = field(default_factory=dict)
     envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
     admissions: dict[str, Admission] = field(default_factory=dict)
     starting: list[Callable[[str], None]] = field(default_factory=list)
@@ -63,8 +66,17 @@ class Server:
         """Release everything that was loaded."""
         for release in reversed(self.closing):
             release()
+        for part in reversed(self.parts.values()):
+            part.close()
         if self.chat is not None:
             self.chat.close()
+
+    def cancel(self) -> None:
+        """End every answer under way."""
+        if self.chat is not None:
+            self.chat.engine.cancel_all()
+        for part in self.parts.values():
+            part.cancel()
 
 
 def application(server: Server) -> Any:
@@ -192,31 +204,43 @@ class Runner(uvicorn.Server):
 def serve(options: Mapping[str, Any]) -> None:
     """Load what `options` ask for, listen, and answer until told to stop.  Raises GolemError."""
     check_exposure(options["addr"], options["api-key"], options["insecure"])
-    named = options["model"]
-    if named is None:
-        label, path = default_model()
-        say(f"no -model: opening {label}, {path}; name another with -model FILE or GOLEM_MODEL")
-    else:
-        path = Path(named)
+    asked = [part for part in plugins.installed().parts() if options.get(part.option) is not None]
+    path = _conversation_model(options, alone=not asked)
     if options["addr"].port:
         listen(options["addr"]).close()  # an address that cannot be had is known before anything is loaded
-    chat = load_chat(options, path)
-    server = Server(chat.name, options, chat)
+    server = Server("", options)
     try:
-        for line in _loaded(chat):
-            say(line)
+        if path is not None:
+            server.chat = load_chat(options, path)
+            for line in _loaded(server.chat):
+                say(line)
+        for part in asked:
+            loaded = server.parts[part.option] = part.open(options)
+            say(loaded.described)
+        server.name = server.chat.name if server.chat is not None else next(iter(server.parts.values())).name
         app = application(server)
         for plugin in plugins.installed().found:
             for reason in plugin.failures:
                 say(f"plugin {plugin.name} ({plugin.origin}) failed: {reason}")
         bound = listen(options["addr"])
-        say(_listening(options["addr"], bound, chat))
+        say(_listening(options["addr"], bound, server))
         url = local_url(options["addr"], bound)
         for start in server.starting:
             start(url)
-        Runner(app, bound, server.stopping, chat.engine.cancel_all).run()
+        Runner(app, bound, server.stopping, server.cancel).run()
     finally:
         server.close()
+
+
+def _conversation_model(options: Mapping[str, Any], alone: bool) -> Path | None:
+    """The model that is named, or the preferred installed one if nothing else is asked for; None: no conversations."""
+    if options["model"] is not None:
+        return Path(options["model"])
+    if not alone:
+        return None
+    label, path = default_model()
+    say(f"no -model: opening {label}, {path}; name another with -model FILE or GOLEM_MODEL")
+    return path
 
 
 def _loaded(chat: LoadedChat) -> list[str]:
@@ -230,8 +254,12 @@ def _loaded(chat: LoadedChat) -> list[str]:
     ]
 
 
-def _listening(asked: Address, bound: socket.socket, chat: LoadedChat) -> str:
+def _listening(asked: Address, bound: socket.socket, server: Server) -> str:
     place = Address(asked.host or "localhost", bound.getsockname()[1])
     every = "" if asked.host else " on every interface"
-    held = "one conversation" if chat.slots == 1 else f"{chat.slots} conversations"
-    return f"listening on http://{place}/v1{every}, {held} at once"
+    if server.chat is None:
+        held = f"no conversations, but {' and '.join(part.name for part in server.parts.values())}"
+    else:
+        held = "one conversation" if server.chat.slots == 1 else f"{server.chat.slots} conversations"
+        held += " at once"
+    return f"listening on http://{place}/v1{every}, {held}"

@@ -1,4 +1,4 @@
-"""GET /v1/models: the one name that this server goes by."""
+"""GET /v1/models: the names of what this server holds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["handlers"]
 
 
 class Model(msgspec.Struct):
-    """One entry of the list; `meta` has the conversation model's counts if there is one."""
+    """One entry of the list; `meta` has the counts of a conversation model."""
 
-    id: Annotated[str, Meta(description="The name that this server goes by.")]
+    id: Annotated[str, Meta(description="The name of the model.")]
     created: Annotated[int, Meta(description="The Unix second of this answer.")]
     object: Annotated[str, Meta(description='Always "model".')] = "model"
     owned_by: Annotated[str, Meta(description="Who serves it.")] = "golem"
@@ -33,31 +33,35 @@ class Model(msgspec.Struct):
 class ModelList(msgspec.Struct):
     """The list."""
 
-    data: Annotated[list[Model], Meta(description="One entry.")]
+    data: Annotated[list[Model], Meta(description="One entry for each model.")]
     object: Annotated[str, Meta(description='Always "list".')] = "list"
 
 
 def handlers(server: Server) -> list[Any]:
     """The route handlers; they need nothing to be loaded."""
 
-    def known() -> Model:
+    def known() -> dict[str, Model]:
         meta = None
         if server.chat is not None:
             model = server.chat.model
             meta = {"n_vocab": model.vocab_size, "n_ctx_train": model.context_train, "n_ctx": server.chat.slot_context}
-        return Model(id=server.name, created=int(time.time()), meta=meta)
+        now = int(time.time())
+        first = {server.name: Model(id=server.name, created=now, meta=meta)}
+        others = {part.name: Model(id=part.name, created=now) for part in server.parts.values()}
+        return first | {name: model for name, model in others.items() if name not in first}
 
     @get("/v1/models", sync_to_thread=False, **described(answer=ModelList))
     def models() -> ModelList:
         """What is loaded."""
-        return ModelList([known()])
+        return ModelList(list(known().values()))
 
     @get("/v1/models/{identity:str}", sync_to_thread=False, **described(answer=Model))
     def model(request: Request) -> Model:
         """The model of that name, if it is loaded."""
-        asked = request.path_params["identity"]
-        if asked != server.name:
-            raise NotFoundException(f"the model {asked!r} is not here; this server holds {server.name!r}")
-        return known()
+        asked, held = request.path_params["identity"], known()
+        if asked not in held:
+            names = " and ".join(repr(name) for name in held)
+            raise NotFoundException(f"the model {asked!r} is not here; this server holds {names}")
+        return held[asked]
 
     return [models, model]

@@ -15,9 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
+from litestar.testing import TestClient
 from server_fakes import fake_chat
 
-from golem_core import plugins
+from golem_core import hookspecs, plugins
 from golem_core.errors import GolemError
 from golem_core.hookspecs import DefaultModel, hookimpl
 from golem_core.options import CORE_OPTIONS, Address
@@ -104,7 +105,7 @@ def test_answers_that_take_too_long_to_stop_are_cut_off_and_say_so() -> None:
             text = next(pieces)
             for asker in askers:
                 asker.start()
-            time.sleep(0.3)
+            time.sleep(1)
             process.send_signal(signal.SIGTERM)
             text += "".join(pieces)
         for asker in askers:
@@ -134,7 +135,7 @@ def test_every_interface_is_reached_over_both_protocols() -> None:
         if socket.has_dualstack_ipv6():
             socket.create_connection(("::1", port)).close()
     assert "on every interface" in app._listening(
-        Address("", 0), SimpleNamespace(getsockname=lambda: ("", 80)), fake_chat()
+        Address("", 0), SimpleNamespace(getsockname=lambda: ("", 80)), app.Server("tiny", OPTIONS, fake_chat())
     )
 
 
@@ -220,7 +221,8 @@ def test_a_second_interrupt_does_not_wait(process) -> None:
     _, url = listening(process)
     body = {"messages": [{"role": "user", "content": "x" * 2000}], "stream": True}
     with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=10) as response:
-        next(response.iter_text())
+        pieces = response.iter_text()  # held on to: an iterator that is let go of hangs up
+        next(pieces)
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert process.poll() is None
@@ -240,3 +242,57 @@ def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context,
     load_chat(options | {"builtin-template": False}, Path("tiny.gguf"))
     told = [line for line in capsys.readouterr().err.splitlines() if "-context" in line]
     assert [str(context) in line and "8192" in line for line in told] == [True] * said
+
+
+class Part:
+    """A plugin that loads something when the option -clock has a value."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.name, self.described = "clock", "clock: it ticks"
+
+    @hookimpl
+    def golem_parts(self):
+        return [hookspecs.Part("clock", self.open)]
+
+    def open(self, options):
+        if options["clock"] == "broken":
+            raise GolemError("-clock broken: it does not tick")
+        self.events.append(f"opened {options['clock']}")
+        return self
+
+    def cancel(self) -> None:
+        self.events.append("cancelled")
+
+    def close(self) -> None:
+        self.events.append("closed")
+
+
+def test_a_server_may_hold_a_part_and_no_conversation_model(monkeypatch, capsys) -> None:
+    found, part = plugins.Plugins(entry_points=[]), Part()
+    found.manager.register(part, "clock")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    seen: dict[str, Any] = {}
+
+    def run(runner, sockets=None) -> None:
+        with TestClient(runner.config.app, base_url="http://localhost") as client:
+            seen["models"] = [each["id"] for each in client.get("/v1/models").json()["data"]]
+            seen["clock"] = client.get("/v1/models/clock").status_code
+            seen["chat"] = client.post("/v1/chat/completions", json={"messages": []}).status_code
+        runner.cut()
+
+    monkeypatch.setattr(app.Runner, "run", run)
+    app.serve(OPTIONS | {"clock": "wall"})
+    assert seen == {"models": ["clock"], "clock": 200, "chat": 404}
+    assert part.events == ["opened wall", "cancelled", "closed"]
+    said = capsys.readouterr().err
+    assert "clock: it ticks" in said and "no conversations, but clock" in said
+
+
+def test_a_part_that_cannot_be_had_ends_the_start(monkeypatch) -> None:
+    found, part = plugins.Plugins(entry_points=[]), Part()
+    found.manager.register(part, "clock")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    with pytest.raises(GolemError, match="-clock broken: it does not tick"):
+        app.serve(OPTIONS | {"clock": "broken"})
+    assert part.events == []
