@@ -33,7 +33,7 @@ class RankedMergeTokenizer(Tokenizer):
         super().__init__(vocabulary, add_bos=add_bos, add_eos=add_eos)
         self._merges = merges
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
+    def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
         ids = self._segmenter.encode(text, add_special_tokens=False).ids
         if self.vocab_size in ids:  # a byte without a token yields none
             ids = [id for id in ids if id != self.vocab_size]
@@ -126,7 +126,7 @@ class CharacterTokenizer(RankedMergeTokenizer):
             add_eos=meta.flag("tokenizer.ggml.add_eos_token", False),
         )
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
+    def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
         if not self._runs:
             return super()._encode(text, after_special)
         ids: list[int] = []

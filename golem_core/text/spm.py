@@ -45,7 +45,7 @@ class ScoredMergeTokenizer(Tokenizer):
             add_space_prefix=meta.flag("tokenizer.ggml.add_space_prefix", True),
         )
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
+    def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
         if after_special and self.add_space_prefix:
             text = " " + text
         ids = self._segmenter.encode(text)

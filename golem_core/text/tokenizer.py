@@ -45,11 +45,14 @@ class Tokenizer:
         self._built: Any = None
         self._building = threading.Lock()
 
-    def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, *, add_special: bool = False, parse_special: bool = False, limit: int | None = None
+    ) -> list[int]:
         """The ids of `text`.
 
         `add_special`: with BOS and EOS as the file says.  `parse_special`: the texts of control and unknown tokens
         stand for these tokens; user-defined tokens are found in either case.  Lone surrogates count as U+FFFD.
+        `limit`: only the first so many ids matter, so that of a longer text any number above that may be returned.
         """
         if not text.isascii():
             text = _SURROGATE.sub("\ufffd", text)
@@ -57,12 +60,14 @@ class Tokenizer:
         if add_special and self.add_bos:
             ids.append(self.bos)  # type: ignore[arg-type]
         after_special = True
-        for part in (self._every_special if parse_special else self._user_defined).cut(text):
+        for part in self._cut(text, parse_special):
+            if limit is not None and len(ids) > limit:
+                break
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
             else:
-                ids += self._encode(part, after_special)
+                ids += self._encode(part, after_special, limit)
                 after_special = False
         if add_special and self.add_eos:
             ids.append(self.eos)  # type: ignore[arg-type]
@@ -133,8 +138,15 @@ class Tokenizer:
         with suppress(BadRequest):  # a vocabulary without this letter
             self.encode("a", parse_special=True)
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
-        """Segment a fragment without special tokens; `after_special`: it begins the text or follows such a token."""
+    def _cut(self, text: str, parse_special: bool) -> list[str | int]:
+        """`text` as fragments to segment and ids of special tokens."""
+        return (self._every_special if parse_special else self._user_defined).cut(text)
+
+    def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
+        """Segment a fragment without special tokens; `after_special`: it begins the text or follows such a token.
+
+        It may end after more than `limit` ids.
+        """
         raise NotImplementedError
 
     def _bytes(self, text: str) -> bytes:
@@ -184,9 +196,12 @@ def tokenizer_from_metadata(meta: Mapping[str, Any], *, extra_eog: Iterable[str]
         from golem_core.text.bpe import ByteLevelTokenizer as kind
     elif model == "gemma4":
         from golem_core.text.bpe import CharacterTokenizer as kind
+    elif model == "t5":
+        from golem_core.text.unigram import UnigramTokenizer as kind
     else:
+        known = "llama, gpt2, gemma4, t5"
         raise Unsupported(
-            f"{meta.source}: tokenizer.ggml.model {model!r}: this tokenizer is not known here (llama, gpt2, gemma4 are)"
+            f"{meta.source}: tokenizer.ggml.model {model!r}: this tokenizer is not known here ({known} are)"
         )
     tokenizer = kind.from_metadata(meta)
     if extra_eog:
