@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu import team as teams
+from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Score, Scratch, Vector
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
+    column_attention,
     elementwise,
     experts,
     hadamard,
@@ -23,17 +25,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     quantize,
     recurrence,
 )
-from golem_core.cpu.lowering import (
-    Constant,
-    Counter,
-    CpuLowering,
-    Matrix,
-    RingFact,
-    Score,
-    Scratch,
-    Vector,
-    weight_format,
-)
+from golem_core.cpu.lowering import CpuLowering, weight_format
 from golem_core.cpu.memory import physical, zeroed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import dequantize_rows, release_pages
@@ -50,6 +42,8 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
+FACTS = ("token", "position", "slot", "index", "first", "end", "length")
+"""What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
@@ -90,7 +84,7 @@ class CpuDevice:
         """
         width = min(width, -(-context // 16) * 16 * slots)
         self.check_states(graph, slots, context, width)
-        capacity = {ALL: width, SCORED: min(width, scored or slots)}
+        capacity = {ALL: width, SCORED: min(width, scored or slots), RUNS: min(width, slots)}
         plan = Planner(graph, CpuLowering(self.kv).table(), capacity, fuse=fuse).plan()
         self.take_weights(plan, progress)
         return CpuPass(self, graph, plan, slots, context, capacity)
@@ -203,13 +197,9 @@ class CpuPass:
             self.states[state] = (zeroed(4 * slots * prod(state.shape)),)
         self.recurrent = [self.states[state][0].view(np.float32).reshape(slots, -1) for state in graph.recurrent]
         self.arena = zeroed(plan.arena + 64)
-        self.counts = {rows: np.zeros(1, np.int64) for rows in (*capacity, RUNS)}
-        self.facts = {
-            (rows, name): np.zeros(n, np.int64)
-            for rows, n in capacity.items()
-            for name in ("token", "position", "slot", "index")
-        }
-        self.facts |= {(RUNS, name): np.zeros(slots, np.int64) for name in ("slot", "first", "length")}
+        self.counts = {rows: np.zeros(1, np.int64) for rows in capacity}
+        self.facts = {(rows, name): np.zeros(n, np.int64) for rows, n in capacity.items() for name in FACTS}
+        self.reads_runs = reads_runs(plan)
         self.outputs: dict[str, np.ndarray] = {}
         """Backing memory of the outputs that a step writes directly, uint8."""
         for step in plan.prologue + plan.steps:
@@ -231,7 +221,12 @@ class CpuPass:
             for name, place in plan.outputs.items()
         }
         self.embed_rows = [
-            (table, self.rows_of(place, table.width), place.rows) for table, place in (s.args for s in plan.prologue)
+            (table, self.rows_of(place, table.width), place.rows)
+            for table, place in (step.args for step in plan.prologue if step.kernel == "embed")
+        ]
+        self.input_rows = [
+            (name, self.rows_of(place, prod(graph.inputs[name])), place.rows)
+            for name, place in (step.args for step in plan.prologue if step.kernel == "input")
         ]
 
     def scratch_size(self, plan: Plan) -> int:
@@ -279,8 +274,10 @@ class CpuPass:
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape), valid until the next run.
 
-        Raises ValueError for more columns, scored columns, slots or positions than it was compiled for.
+        Raises ValueError for more columns, scored columns, slots or positions than it was compiled for, and
+        GraphError for inputs that are not those of the graph.
         """
+        self.graph.check_inputs(columns)
         n, scored = len(columns), columns.scored
         if not 0 < n <= self.width or len(scored) > self.capacity[SCORED]:
             raise ValueError(
@@ -292,28 +289,39 @@ class CpuPass:
             fact = getattr(columns, name)
             self.facts[ALL, name][:n] = fact
             self.facts[SCORED, name][: len(scored)] = fact[scored]
+        self.facts[ALL, "index"][:n] = np.arange(n)
         self.facts[SCORED, "index"][: len(scored)] = scored
-        if self.recurrent:
-            self.find_runs(columns.slot)
+        if self.reads_runs:
+            self.find_runs(columns)
         self.counts[ALL][0], self.counts[SCORED][0] = n, len(scored)
         for table, room, rows in self.embed_rows:
             tokens = self.facts[rows, "token"][: self.counts[rows][0]]
             room[: len(tokens)] = dequantize_rows(table, tokens)
+        for name, room, rows in self.input_rows:
+            picked = self.facts[rows, "index"][: self.counts[rows][0]]
+            room[: len(picked)] = columns.inputs[name].reshape(n, -1)[picked]
         self.counters.fill(0)
         self.device.team.run(self.program)
         return {
             name: room[: self.counts[rows][0]].reshape(-1, *shape) for name, (room, rows, shape) in self.results.items()
         }
 
-    def find_runs(self, slot: np.ndarray) -> None:
-        """The facts of the row set "runs": each conversation's slot, first column and number of columns."""
+    def find_runs(self, columns: Columns) -> None:
+        """The facts of the row set "runs", and of every column the first of its run and where that ends."""
+        slot = columns.slot
         first = np.concatenate([[0], np.flatnonzero(np.diff(slot)) + 1])
         if len(set(slot[first].tolist())) != len(first):
             raise ValueError("the columns of a slot do not lie together")
         n = self.counts[RUNS][0] = len(first)
-        self.facts[RUNS, "slot"][:n] = slot[first]
-        self.facts[RUNS, "first"][:n] = first
-        self.facts[RUNS, "length"][:n] = np.diff(first, append=len(slot))
+        length = np.diff(first, append=len(slot))
+        for name in ("token", "position", "slot"):
+            self.facts[RUNS, name][:n] = getattr(columns, name)[first]
+        for name, fact in {"index": first, "first": first, "end": first + length, "length": length}.items():
+            self.facts[RUNS, name][:n] = fact
+        for name, fact in {"first": first, "end": first + length}.items():
+            every = self.facts[ALL, name]
+            every[: len(slot)] = np.repeat(fact, length)
+            self.facts[SCORED, name][: len(columns.scored)] = every[columns.scored]
 
     @property
     def saved_bytes(self) -> int:
@@ -327,6 +335,12 @@ class CpuPass:
         """Puts back what `save` returned; None: zeros, as at the beginning of a conversation."""
         for i, states in enumerate(self.recurrent):
             states[slot] = 0 if saved is None else saved[i]
+
+
+def reads_runs(plan: Plan) -> bool:
+    """Whether any step wants to know which columns belong together."""
+    facts = [a for step in plan.steps for a in step.args if isinstance(a, (Fact, Count))]
+    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in ("first", "end")) for a in facts)
 
 
 def ring_length(ring: KVRing, context: int, width: int) -> int:

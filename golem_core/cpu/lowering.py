@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Vector
+from golem_core.cpu.attention_lowering import AttentionLowering
 from golem_core.cpu.formats import FORMATS
 from golem_core.cpu.kernels import products, quantize
-from golem_core.cpu.kernels.attention import GROUPS, name_of
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
-from golem_core.graph.ops import rope_frequencies
 from golem_core.graph.planner import (
     F32,
     Count,
@@ -29,76 +27,22 @@ from golem_core.graph.planner import (
     replace,
     source,
 )
-from golem_core.graph.value import RUNS, Node, Value
+from golem_core.graph.value import ALL, RUNS, Node, Value
 
-EVERYTHING = 1 << 40
-"""The window of attention that sees every position."""
 RUN_FACTS = (*(Fact(RUNS, name) for name in ("slot", "first", "length")), Count(RUNS))
 """Where kernels find the conversations of a pass."""
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A weight as products read it: repacked."""
-
-    weight: Weight
-
-
-@dataclass(frozen=True)
-class Vector:
-    """A weight as entrywise kernels read it: float32."""
-
-    weight: Weight
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An array that the device keeps for the pass."""
-
-    array: np.ndarray
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Each thread's scratch memory, as address and stride; `size` bytes of it are used."""
-
-    size: int
-
-
-@dataclass(frozen=True)
-class RingFact:
-    """A number about a ring: its "length" in positions, "slot_bytes" of either half, or the half itself."""
-
-    ring: Any
-    name: str
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A word of the step's own that is zero before every pass: by it threads claim pieces of work."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Floats of scratch memory that the scores of one head need, for a window; `dim` more hold its query."""
-
-    window: int | None
-    dim: int
-
-
-class CpuLowering:
+class CpuLowering(AttentionLowering):
     """The emitters, for a device whose rings hold `kv` ("f16" or "f32")."""
-
-    def __init__(self, kv: str):
-        self.kv = kv
 
     # ------------------------------------------------------------ forms
 
     def table(self) -> Lowering:
         entrywise = ("add", "gelu", "mul", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
-        products = ("embed", "linear", "expert_linear", "route", "lookup", "combine")
-        norms = ("hadamard", "l2_norm", "rms_norm", "rope", "transpose")
-        others = ("attend", "causal_conv1d", "delta_net", "store", *norms, *products)
+        products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine")
+        norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
+        others = ("attend", "attend_columns", "causal_conv1d", "delta_net", "pool", "store", *norms, *products)
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 
@@ -140,6 +84,9 @@ class CpuLowering:
     def embed(self, p: Planner, node: Node) -> None:
         p.prepare("embed", node["table"], p.write(node.results[0], before_steps=True))
 
+    def input(self, p: Planner, node: Node) -> None:
+        p.prepare("input", node["name"], p.write(node.results[0], before_steps=True))
+
     def linear(self, p: Planner, node: Node) -> None:
         w = node["weight"]
         x, y = p.read(node["x"], self.form(node, "x")), p.write(node.results[0])
@@ -180,7 +127,7 @@ class CpuLowering:
         room = Scratch(4 * scores.size)
         p.step(
             "route", x, x.stride, ids, ids.stride, shares, shares.stride,
-            scores.size, node["count"], Count(ids.rows), room,
+            scores.size, node["count"], Count(ids.rows), room, int(node["normalize"]),
         )  # fmt: skip
 
     def lookup(self, p: Planner, node: Node) -> None:
@@ -196,7 +143,7 @@ class CpuLowering:
 
     def unary(self, p: Planner, node: Node, by: float = 0.0) -> None:
         x, y = p.read(node["x"]), p.write(node.results[0])
-        p.step(node.op.name, x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
+        p.step(activation_name(node), x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
 
     gelu = sigmoid = silu = softplus = unary
 
@@ -211,7 +158,7 @@ class CpuLowering:
         x = p.read(a)
         if isinstance(b, Weight):
             y = p.write(node.results[0])
-            if b.shape == (1,):
+            if prod(b.shape) == 1:
                 p.step(f"{name}_number", x, x.stride, Vector(b), y, y.stride, a.size, Count(y.rows))
             else:
                 lead = a.size // a.shape[-1]
@@ -241,6 +188,14 @@ class CpuLowering:
             lead, shape[-1], Count(y.rows), float(node["eps"]),
         )  # fmt: skip
 
+    def layer_norm(self, p: Planner, node: Node) -> None:
+        x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
+        lead = node["x"].size // shape[-1]
+        p.step(
+            "layer_norm", x, x.stride, *scale_and_shift(node), y, y.stride, lead, shape[-1], Count(y.rows),
+            float(node["eps"]),
+        )  # fmt: skip
+
     def l2_norm(self, p: Planner, node: Node) -> None:
         x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
         lead = node["x"].size // shape[-1]
@@ -250,72 +205,10 @@ class CpuLowering:
         x, y, block = p.read(node["x"]), p.write(node.results[0]), node["block"]
         p.step("hadamard", x, x.stride, y, y.stride, node["x"].size // block, block, Count(y.rows), block**-0.5)
 
-    def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
-        """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""
-        dim, factors = node["x"].shape[-1], node["factors"]
-        frequencies = rope_frequencies(
-            dim,
-            base=node["base"],
-            dims=node["dims"],
-            factors=None if factors is None else factors.dequantize(),
-            scale=node["scale"],
-        )
-        pairs = -(-len(frequencies) // 4) * 4
-        padded = np.zeros(pairs, np.float64)
-        padded[: len(frequencies)] = frequencies
-        stride = -(-pairs * 8 // 64) * 64
-
-        def emit(y: Operand) -> None:
-            p.step("rope_angles", Fact(rows, "position"), Constant(padded), y, y.stride, pairs, Count(rows))
-
-        return p.share(padded.tobytes(), rows, stride, emit), pairs, 2 * len(frequencies)
-
-    def rope(self, p: Planner, node: Node) -> None:
-        self.emit_rope(p, {"rope": node})
-
-    def emit_rope(self, p: Planner, m: Match) -> None:
-        node, norm = m["rope"], m.get("norm")
-        heads, dim = node["x"].shape
-        x = p.read(norm["x"] if norm else node["x"])
-        y = p.write(node.results[0])
-        table, pairs, turned = self.angles(p, node, y.rows)
-        p.step(
-            name_of("rope", node["pairs"], norm is not None), x, x.stride, y, y.stride, table, table.stride,
-            pairs, turned, Vector(norm["weight"]) if norm else 0, heads, dim, Count(y.rows),
-            float(norm["eps"]) if norm else 0.0,
-        )  # fmt: skip
-
-    def store(self, p: Planner, node: Node) -> None:
-        self.emit_store(p, {"store": node})
-
-    def emit_store(self, p: Planner, m: Match) -> None:
-        node, rope, norm = m["store"], m.get("rope"), m.get("norm")
-        ring = node["ring"]
-        if ring.dim % 16:
-            raise Unsupported(f"store: heads of {ring.dim} components; the CPU takes multiples of 16")
-        first = norm or rope
-        k = p.read(first["x"] if first else node["k"])
-        v = p.read(node["v"])
-        table, pairs, turned = self.angles(p, rope, k.rows) if rope else (None, 0, 0)
-        p.step(
-            name_of(f"store_{self.kv}", rope["pairs"] if rope else None, norm is not None), k, k.stride, v, v.stride,
-            State(ring, writes=True), RingFact(ring, "values"), RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), ring.heads, ring.dim, Fact(k.rows, "position"), Fact(k.rows, "slot"),
-            Count(k.rows), table if table else 0, table.stride if table else 0, pairs, turned,
-            Vector(norm["weight"]) if norm else 0, Scratch(4 * ring.dim), float(norm["eps"]) if norm else 0.0,
-        )  # fmt: skip
-
-    def attend(self, p: Planner, node: Node) -> None:
-        ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
-        group = heads // ring.heads
-        most = next(m for m in GROUPS if group % m == 0)
-        q, y = p.read(node["q"]), p.write(node.results[0])
-        p.step(
-            f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
-            Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window, dim),
-            Counter(), float(node["scale"]),
-        )  # fmt: skip
+    def pool(self, p: Planner, node: Node) -> None:
+        x, y = p.read(node["x"], rows=ALL), p.write(node.results[0])
+        first, length = Fact(RUNS, "first"), Fact(RUNS, "length")
+        p.step(f"pool_{node['how']}", x, x.stride, y, y.stride, node["x"].size, first, length, Count(RUNS))
 
     # ------------------------------------------------------------ recurrences
 
@@ -414,9 +307,23 @@ class CpuLowering:
         x, y = p.read(act["x"]), p.read(other)
         out = p.write(node.results[0], form)
         p.step(
-            f"{act.op.name}_mul_{form}", x, x.stride, y, y.stride, out, out.stride,
+            f"{activation_name(act)}_mul_{form}", x, x.stride, y, y.stride, out, out.stride,
             node.results[0].size, Count(out.rows), Scratch(1024),
         )  # fmt: skip
+
+
+def activation_name(node: Node) -> str:
+    """The kernels' name of what an entrywise op does."""
+    return "gelu_exact" if node.args.get("exact") else node.op.name
+
+
+def scale_and_shift(norm: Node) -> tuple[Vector | Constant, Vector | Constant]:
+    """The weight and the bias of a layer norm, ones and zeros where it has none."""
+    n, weight, bias = norm["x"].shape[-1], norm["weight"], norm["bias"]
+    return (
+        Vector(weight) if weight else Constant(np.ones(n, np.float32)),
+        Vector(bias) if bias else Constant(np.zeros(n, np.float32)),
+    )
 
 
 def values_only(p: Planner, m: Match) -> bool:

@@ -5,7 +5,8 @@ A family builds a `Graph` once per kind of pass; nothing here knows a device or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,19 +20,25 @@ class Columns:
     """The column facts of one pass: int64 arrays of shape (n,).
 
     Columns of one slot lie together and carry ascending, contiguous positions.  `scored` lists the columns, by index,
-    whose rows the outputs of row set "scored" have, in that order.
+    whose rows the outputs of row set "scored" have, in that order.  `inputs` has the rows of every input of the
+    graph by its name, float32 (n, *shape).
     """
 
     token: np.ndarray
     position: np.ndarray
     slot: np.ndarray
-    scored: np.ndarray
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("token", "position", "slot", "scored"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
         if not len(self.token) == len(self.position) == len(self.slot):
             raise GraphError("token, position and slot of a pass differ in length")
+        object.__setattr__(self, "inputs", {name: np.asarray(x, np.float32) for name, x in self.inputs.items()})
+        for name, x in self.inputs.items():
+            if len(x) != len(self):
+                raise GraphError(f"input {name!r}: {len(x)} rows for {len(self)} columns")
 
     def __len__(self) -> int:
         return len(self.token)
@@ -45,6 +52,7 @@ class Graph:
 
     add = ops.add
     attend = ops.attend
+    attend_columns = ops.attend_columns
     causal_conv1d = ops.causal_conv1d
     combine = ops.combine
     delta_net = ops.delta_net
@@ -52,10 +60,13 @@ class Graph:
     expert_linear = ops.expert_linear
     gelu = ops.gelu
     hadamard = ops.hadamard
+    input = ops.input
     l2_norm = ops.l2_norm
+    layer_norm = ops.layer_norm
     linear = ops.linear
     lookup = ops.lookup
     mul = ops.mul
+    pool = ops.pool
     rms_norm = ops.rms_norm
     rope = ops.rope
     route = ops.route
@@ -73,6 +84,8 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.outputs: dict[str, Value] = {}
+        self.inputs: dict[str, tuple[int, ...]] = {}
+        """Name -> shape of one row, of everything that is handed in with a pass."""
 
     @property
     def rings(self) -> list[KVRing]:
@@ -88,6 +101,19 @@ class Graph:
     def states(self) -> list[KVRing | Recurrent]:
         """Every state, once, in the order in which the nodes result in them."""
         return list(dict.fromkeys(v.state for node in self.nodes for v in node.results if v.state is not None))
+
+    def check_inputs(self, columns: Columns) -> None:
+        """Raises GraphError naming the input that `columns` lack, have in another shape, or should not have."""
+        wanted, given = self.inputs, columns.inputs
+        for name in (*wanted, *given):
+            if name not in given:
+                raise GraphError(f"input {name!r}: the pass has no rows for it")
+            if name not in wanted:
+                raise GraphError(f"input {name!r}: the graph has no such input")
+            if given[name].shape[1:] != wanted[name]:
+                raise GraphError(
+                    f"input {name!r}: rows of shape {list(given[name].shape[1:])}, the graph takes {list(wanted[name])}"
+                )
 
     @property
     def weights(self) -> list[Weight]:

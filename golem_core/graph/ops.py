@@ -6,15 +6,22 @@ a meaning the column facts of the rows at hand and the states of the pass.
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import erf, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from golem_core.files.weights import Weight
+from golem_core.graph.attention import attend as attend
+from golem_core.graph.attention import attend_columns as attend_columns
+from golem_core.graph.attention import store as store
+from golem_core.graph.mixture import combine as combine
+from golem_core.graph.mixture import expert_linear as expert_linear
+from golem_core.graph.mixture import lookup as lookup
+from golem_core.graph.mixture import route as route
 from golem_core.graph.recurrence import causal_conv1d as causal_conv1d
 from golem_core.graph.recurrence import delta_net as delta_net
-from golem_core.graph.value import SCORED, KVRing, Value, check, op, result
+from golem_core.graph.value import RUNS, SCORED, Value, check, op, result
 
 if TYPE_CHECKING:
     from golem_core.graph.graph import Graph
@@ -37,6 +44,20 @@ def embed(g: Graph, table: Weight) -> Value:
 @embed.define
 def _(run: Run, table):
     return table[run.token]
+
+
+@op(facts=("inputs",))
+def input(g: Graph, name: str, shape: tuple[int, ...]) -> Value:
+    """The float32 row of every column that the pass is given as `Columns.inputs[name]` -> shape."""
+    check(name not in g.inputs, "there is an input of that name already")
+    check(len(shape) > 0 and min(shape) > 0, "a row has no entries")
+    g.inputs[name] = tuple(shape)
+    return result(tuple(shape))
+
+
+@input.define
+def _(run: Run, name, shape):
+    return run.input(name)
 
 
 @op()
@@ -68,6 +89,25 @@ def rms_norm(g: Graph, x: Value, weight: Weight | None = None, *, eps: float) ->
 def _(run: Run, x, weight, eps):
     y = x / np.sqrt(np.mean(x * x, -1, keepdims=True, dtype=np.float64) + eps).astype(f32)
     return y if weight is None else y * weight
+
+
+@op()
+def layer_norm(g: Graph, x: Value, weight: Weight | None = None, bias: Weight | None = None, *, eps: float) -> Value:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the last axis, times `weight`, plus `bias` (last axis,).
+
+    (arXiv:1607.06450; the variance is that of the entries at hand, divided by their number.)
+    """
+    for w in (weight, bias):
+        check(w is None or w.shape == (x.shape[-1],), f"the last axis has {x.shape[-1]} entries")
+    return result(x.shape)
+
+
+@layer_norm.define
+def _(run: Run, x, weight, bias, eps):
+    y = x - np.mean(x, -1, keepdims=True, dtype=np.float64).astype(f32)
+    y = y / np.sqrt(np.mean(y * y, -1, keepdims=True, dtype=np.float64) + eps).astype(f32)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 @op()
@@ -150,68 +190,23 @@ def _(run: Run, x, base, dims, pairs, factors, scale):
     return out
 
 
-# ---------------------------------------------------------------- attention
-
-
-@op(facts=("position", "slot"), across=("k", "v"))
-def store(g: Graph, k: Value, v: Value, ring: KVRing) -> Value:
-    """Writes keys and values (heads, dim) of every column into `ring` at (slot, position) -> the new state."""
-    want = (ring.heads, ring.dim)
-    check(k.shape == want and v.shape == want, f"the ring holds {list(want)} per position")
-    check(k.rows == v.rows == "all", "keys and values of every column are needed")
-    return result((), state=ring)
-
-
-@store.define
-def _(run: Run, k, v, ring):
-    keys, values = run.states[ring]
-    keys[run.slot, run.position], values[run.slot, run.position] = k, v
-    return ring
-
-
-@op(facts=("position", "slot"), across=("cache",))
-def attend(g: Graph, q: Value, cache: Value, *, scale: float, window: int | None = None) -> Value:
-    """Causal attention of q (heads, dim) over its slot's keys at positions position-window < p <= position.
-
-    Scores are q.k * scale, then softmax over the visible positions; query head h reads key head
-    h * kv_heads // heads.  -> (heads * dim,)
-    """
-    check(cache.ring is not None, "cache is not what `store` results in")
-    assert cache.ring is not None
-    check(
-        len(q.shape) == 2 and q.shape[1] == cache.ring.dim, f"the heads of the cache have {cache.ring.dim} components"
-    )
-    check(q.shape[0] % cache.ring.heads == 0, f"{q.shape[0]} query heads share {cache.ring.heads} key heads unevenly")
-    if cache.ring.window is not None:
-        check(window is not None and window <= cache.ring.window, f"the ring keeps only {cache.ring.window} positions")
-    return result((q.size,))
-
-
-@attend.define
-def _(run: Run, q, cache, scale, window):
-    keys, values = run.states[cache]
-    out = np.empty_like(q)
-    group = q.shape[1] // keys.shape[2]
-    for i, (slot, at) in enumerate(zip(run.slot, run.position, strict=True)):
-        low = max(0, at + 1 - window) if window else 0
-        k, v = (np.repeat(s[slot, low : at + 1], group, 1) for s in (keys, values))
-        score = np.einsum("hd,phd->hp", q[i], k) * f32(scale)
-        p = np.exp(score - score.max(1, keepdims=True))
-        out[i] = np.einsum("hp,phd->hd", p / p.sum(1, keepdims=True), v)
-    return out.reshape(len(q), -1)
-
-
 # ---------------------------------------------------------------- elementwise
 
 
 @op()
-def gelu(g: Graph, x: Value) -> Value:
-    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), the tanh form (arXiv:1606.08415)."""
+def gelu(g: Graph, x: Value, *, exact: bool = False) -> Value:
+    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), the tanh form; `exact`: x/2 * (1 + erf(x / sqrt(2))).
+
+    (arXiv:1606.08415)
+    """
     return result(x.shape)
 
 
 @gelu.define
-def _(run: Run, x):
+def _(run: Run, x, exact):
+    if exact:
+        wide = x.astype(np.float64)
+        return (wide / 2 * (1 + np.vectorize(erf, [np.float64])(wide / sqrt(2)))).astype(f32)
     return f32(0.5) * x * (1 + np.tanh(f32(sqrt(2 / pi)) * (x + f32(0.044715) * x * x * x)))
 
 
@@ -272,9 +267,10 @@ def _(run: Run, x, by):
 
 
 def broadcast(a: Value, b: Value | Weight) -> Value:
-    """Values of equal shape, or a weight of one entry or of one per entry of the last axis."""
+    """Values of equal shape, or a weight of one entry or of one per entry of the last axis, as a vector or one row."""
     if isinstance(b, Weight):
-        check(b.shape in ((1,), (a.shape[-1],)), f"{b.name} has neither one entry nor {a.shape[-1]}")
+        vector = b.shape[-1] in (1, a.shape[-1]) and all(n == 1 for n in b.shape[:-1])
+        check(vector, f"{b.name} has neither one entry nor {a.shape[-1]}")
     else:
         check(a.shape == b.shape, f"shapes differ, {list(a.shape)} and {list(b.shape)}")
     return result(a.shape)
@@ -282,90 +278,29 @@ def broadcast(a: Value, b: Value | Weight) -> Value:
 
 @op()
 def add(g: Graph, a: Value, b: Value | Weight) -> Value:
-    """a + b; a weight (1,) or (last axis,) is added to every row."""
+    """a + b; a weight (1,), (last axis,) or (1, last axis) is added to every row."""
     return broadcast(a, b)
+
+
+def spread(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """b as numpy adds it to every row of a: a weight without its leading axes."""
+    return b if b.shape == a.shape else b.reshape(-1)
 
 
 @add.define
 def _(run: Run, a, b):
-    return a + b
+    return a + spread(a, b)
 
 
 @op()
 def mul(g: Graph, a: Value, b: Value | Weight) -> Value:
-    """a * b; a weight (1,) or (last axis,) multiplies every row."""
+    """a * b; a weight (1,), (last axis,) or (1, last axis) multiplies every row."""
     return broadcast(a, b)
 
 
 @mul.define
 def _(run: Run, a, b):
-    return a * b
-
-
-# ---------------------------------------------------------------- mixtures of experts
-
-
-@op()
-def route(g: Graph, scores: Value, *, count: int) -> tuple[Value, Value]:
-    """The `count` largest of the scores (experts,), equal ones in order of their index, and the softmax over them.
-
-    -> ids (count,), whole numbers held in float32, and shares (count,), largest first.
-    """
-    check(len(scores.shape) == 1 and 0 < count <= scores.shape[0], f"cannot choose {count} of {list(scores.shape)}")
-    return result((count,)), result((count,))
-
-
-@route.define
-def _(run: Run, scores, count):
-    ids = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    top = np.take_along_axis(scores, ids, 1)
-    e = np.exp(top - top[:, :1])
-    return ids.astype(f32), e / e.sum(1, keepdims=True)
-
-
-@op()
-def expert_linear(g: Graph, x: Value, weight: Weight, ids: Value) -> Value:
-    """For each chosen expert i of a row, weight[ids[i]] (out, in) times x or x[i] -> (count, out)."""
-    check(len(weight.shape) == 3, f"{weight.name} is no stack of matrices")
-    count = ids.size
-    want = ((weight.width,), (count, weight.width))
-    check(x.shape in want, f"x is neither {list(want[0])} nor {list(want[1])}")
-    return result((count, weight.shape[1]))
-
-
-@expert_linear.define
-def _(run: Run, x, weight, ids):
-    count = ids.shape[1]
-    x = np.broadcast_to(x[:, None], (len(x), count, x.shape[-1])) if x.ndim == 2 else x
-    out = np.empty((len(x), count, weight.shape[1]), f32)
-    for row in range(len(x)):
-        for i, expert in enumerate(ids[row].astype(int)):
-            out[row, i] = weight[expert] @ x[row, i]
-    return out
-
-
-@op()
-def lookup(g: Graph, weight: Weight, ids: Value) -> Value:
-    """weight[ids] for a vector of one number per expert -> the shape of ids."""
-    check(len(weight.shape) == 1, f"{weight.name} is no vector")
-    return result(ids.shape)
-
-
-@lookup.define
-def _(run: Run, weight, ids):
-    return weight[ids.astype(int)]
-
-
-@op()
-def combine(g: Graph, x: Value, shares: Value) -> Value:
-    """The sum of x (count, features) over its first axis, weighted by shares (count,) -> (features,)."""
-    check(len(x.shape) == 2 and shares.shape == x.shape[:1], "one share per row of x is needed")
-    return result(x.shape[1:])
-
-
-@combine.define
-def _(run: Run, x, shares):
-    return np.einsum("nkf,nk->nf", x, shares)
+    return a * spread(a, b)
 
 
 # ---------------------------------------------------------------- looking at rows differently
@@ -421,3 +356,28 @@ def take(g: Graph, x: Value, rows: str = SCORED) -> Value:
 @take.define
 def _(run: Run, x, rows: Any):
     return x[run.columns.scored]
+
+
+@op(facts=("runs",), across=("x",))
+def pool(g: Graph, x: Value, how: str) -> Value:
+    """One row for each conversation or text of the pass, in the order of its columns: the row set "runs".
+
+    `how`: the "mean" over its columns, added up in their order in float32, its "first" column or its "last".
+    """
+    check(how in ("mean", "first", "last"), "how is neither 'mean' nor 'first' nor 'last'")
+    check(x.rows == "all", f"x has the rows {x.rows!r}, not every column")
+    return result(x.shape, rows=RUNS)
+
+
+@pool.define
+def _(run: Run, x, how):
+    y = np.empty((len(run.runs), *x.shape[1:]), f32)
+    for i, (_, here) in enumerate(run.runs):
+        if how == "mean":
+            total = np.zeros(x.shape[1:], f32)
+            for row in x[here]:
+                total = total + row
+            y[i] = total / f32(here.stop - here.start)
+        else:
+            y[i] = x[here.start if how == "first" else here.stop - 1]
+    return y

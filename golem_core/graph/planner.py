@@ -14,7 +14,7 @@ from typing import Any
 
 from golem_core.errors import Unsupported
 from golem_core.graph.graph import Graph
-from golem_core.graph.value import ALL, SCORED, KVRing, Node, Recurrent, Value
+from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Node, Recurrent, Value
 
 F32 = "f32"
 """The form every value has unless a device's kernels want another: float32, rows one after another."""
@@ -189,7 +189,9 @@ class Planner:
 
         def want(value: Value, rows: str) -> None:
             value = source(value)
-            if value.state is None and self.rows.get(value) != ALL:
+            if value.rows == RUNS:
+                self.rows[value] = RUNS
+            elif value.state is None and self.rows.get(value) != ALL:
                 self.rows[value] = ALL if is_recurrent(value.node) else rows
 
         for value in self.graph.outputs.values():
@@ -211,7 +213,7 @@ class Planner:
     def node_rows(self, node: Node) -> str:
         """The rows for which a node is computed."""
         wishes = {self.rows[v] for v in node.results if v in self.rows} or {ALL}
-        return ALL if ALL in wishes else SCORED
+        return next(rows for rows in (ALL, RUNS, SCORED) if rows in wishes)
 
     def sources(self, node: Node) -> list[Value]:
         return list(dict.fromkeys(source(x) for x in node.values if x.state is None))
@@ -298,7 +300,10 @@ class Planner:
     # ------------------------------------------------------------ for emitters
 
     def read(self, value: Value, form: str = F32, rows: str | None = None) -> Operand:
-        """Where the rows of `value` lie in `form`; by default those that the step at hand is computed for."""
+        """Where the rows of `value` lie in `form`; by default those that the step at hand is computed for.
+
+        What an op reads across columns is asked for with the rows "all".
+        """
         origin = source(value)
         rows = rows or self.step_rows
         key = (origin, form, rows)

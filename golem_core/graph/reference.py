@@ -13,19 +13,27 @@ import numpy as np
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
 from golem_core.graph.graph import Columns, Graph
-from golem_core.graph.value import ALL, KVRing, Recurrent, Value
+from golem_core.graph.value import ALL, RUNS, KVRing, Recurrent, Value
 
 
 class Run:
     """What a meaning sees: the column facts of its rows (int64 arrays), and the states.
 
     A ring is two arrays (slots, positions, heads, dim), keys and values; a recurrent state one array (slots, *shape).
+    Of a run, the facts are those of its first column.
     """
 
     def __init__(self, columns: Columns, states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]], rows: str):
-        pick = np.arange(len(columns)) if rows == ALL else columns.scored
         self.columns, self.states = columns, states
+        self.pick = np.arange(len(columns)) if rows == ALL else columns.scored
+        if rows == RUNS:
+            self.pick = np.array([here.start for _, here in self.runs], np.int64)
+        pick = self.pick
         self.token, self.position, self.slot = columns.token[pick], columns.position[pick], columns.slot[pick]
+
+    def input(self, name: str) -> np.ndarray:
+        """The rows that were handed in under `name`."""
+        return self.columns.inputs[name][self.pick]
 
     @property
     def runs(self) -> list[tuple[int, slice]]:
@@ -73,6 +81,7 @@ class Reference:
 
     def run(self, columns: Columns, inspect: Iterable[Value] = ()) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape).  `inspect` keeps other values too, as "#0", "#1", ..."""
+        self.graph.check_inputs(columns)
         known: dict[Value, Any] = {}
         for node in self.graph.nodes:
             run = Run(columns, self.states, node.values[0].rows if node.values else ALL)

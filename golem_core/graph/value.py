@@ -136,8 +136,9 @@ class Op(Generic[P, R]):
     """A typed function of the vocabulary: its signature is inputs and attributes, its body the shape rule.
 
     `across` names the inputs of which every row counts for every row of the result; all others are
-    read row by row.  `facts` names the column facts that it reads.  `meaning` is what it computes, in
-    numpy: called with the run, then the arguments as arrays with a leading axis of rows.
+    read row by row, and the result has their row set.  `facts` names the column facts that it reads.
+    `meaning` is what it computes, in numpy: called with the run, then the arguments as arrays with a
+    leading axis of rows.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Op(Generic[P, R]):
         except GraphError as e:
             raise GraphError(f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {e}") from None
         node = Node(self, named)
-        rows = row_set(self.name, node.values)
+        rows = row_set(self.name, [v for name, v in named.items() if isinstance(v, Value) and name not in self.across])
         specs: Sequence[Any] = made if isinstance(made, tuple) else [made]
         for spec in specs:
             node.results.append(spec.value(graph, node, rows))

@@ -106,6 +106,15 @@ for _n in (64, 20, 3):
         g.output("bare", g.rms_norm(x(g, rng, 4, n), eps=1e-5))
         g.output("length", g.l2_norm(x(g, rng, 4, n), eps=1e-1))
 
+    @case(f"layer_norm-{_n}", tolerance=4e-6)
+    def _(g, rng, n=_n):
+        w, b = (random_weight(rng, name, "F32", n) for name in "wb")
+        shifted = g.add(x(g, rng, 4, n), random_weight(rng, "shift", "F32", 1, n, scale=3.0))
+        g.output("plain", g.layer_norm(x(g, rng, n), eps=1e-5))
+        g.output("heads", g.layer_norm(shifted, w, b, eps=1e-5))
+        g.output("scaled", g.layer_norm(shifted, w, eps=1e-1))
+        g.output("shifted", g.layer_norm(shifted, bias=b, eps=1e-12))
+
 
 for _pairs in ("halves", "neighbours"):
     for _dims in (None, 16, 10):
@@ -150,6 +159,63 @@ def _(g, rng):
         g.output(pairs + "-windowed", g.attend(turned, cache, scale=0.2, window=5))
 
 
+@case("attend-softcap", passes=SEVERAL, tolerance=1e-5, half_tolerance=3e-3)
+def _(g, rng):
+    q, k, v = x(g, rng, 4, 32, scale=2.0), x(g, rng, 2, 32, scale=2.0), x(g, rng, 2, 32)
+    cache = g.store(k, v, KVRing(2, 32))
+    g.output("y", g.attend(q, cache, scale=0.5, softcap=3.0))
+    g.output("windowed", g.attend(q, cache, scale=0.5, softcap=50.0, window=7))
+
+
+# Texts end to end: one alone, several of very different lengths, some rows of which are asked for.
+TEXTS = [
+    columns([(0, 0, 1)], seed=1),
+    columns([(0, 0, 70)], scored=[0, 69, 33], seed=2),
+    columns([(2, 0, 5), (0, 0, 40), (4, 0, 1), (1, 0, 17), (3, 0, 130)], scored=[192, 4, 5, 45], seed=3),
+    columns([(4, 0, 16), (3, 0, 32), (2, 0, 33)], scored=[], seed=4),
+]
+for _heads, _kv_heads, _dim in ((1, 1, 16), (3, 3, 64), (6, 2, 32), (4, 1, 48), (2, 2, 20)):
+    for _window in (None, 0, 9):
+
+        @case(f"attend_columns-{_heads}of{_kv_heads}x{_dim}-{_window}", passes=TEXTS, tolerance=1e-5)
+        def _(g, rng, heads=_heads, kv_heads=_kv_heads, dim=_dim, window=_window):
+            y = x(g, rng, 40)
+            q, k, v = (
+                g.linear(y, random_weight(rng, name, "F32", n * dim, 40, scale=0.2)).heads(n)
+                for name, n in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+            )
+            turned = g.rope(q, base=1e4, dims=dim & -2)
+            g.output("y", g.attend_columns(turned, k, v, scale=dim**-0.5, window=window))
+            last = g.linear(g.take(y), random_weight(rng, "last", "F32", heads * dim, 40, scale=0.2)).heads(heads)
+            g.output("scored", g.attend_columns(last, k, v, scale=dim**-0.5, window=window))
+
+
+@case("pool", passes=TEXTS)
+def _(g, rng):
+    """Rows of runs, and what is computed from them."""
+    y = x(g, rng, 3, 19)
+    for how in ("mean", "first", "last"):
+        g.output(how, g.pool(y, how))
+    wide = g.pool(g.silu(x(g, rng, 64)), "mean")
+    g.output("head", g.linear(g.gelu(wide), random_weight(rng, "w", "Q8_0", 40, 64)))
+
+
+@case(
+    "input",
+    passes=[
+        Columns(np.zeros(n), np.arange(n), np.zeros(n), [n - 1], {"row": dice.normal(size=(n, 64)),
+                                                                  "heads": dice.normal(size=(n, 3, 5))})
+        for n, dice in ((n, np.random.default_rng(n)) for n in (1, 9))
+    ],
+)  # fmt: skip
+def _(g, rng):
+    row = g.input("row", (64,))
+    g.output("heads", g.scale(g.input("heads", (3, 5)), by=2.0))
+    g.output("row", row)
+    g.output("product", g.take(g.linear(row, random_weight(rng, "w", "Q8_0", 24, 64))))
+    g.output("late", g.silu(g.take(row)))
+
+
 # Runs longer and shorter than a window, of slots that come and go, some rows of which are asked for.
 RUNS = [*SEVERAL, columns([(1, 9, 2), (2, 34, 1), (0, 62, 5)], scored=[1, 2, 7], seed=6)]
 for _features, _taps in ((64, 4), (19, 2), (8, 7)):
@@ -183,9 +249,11 @@ for _n in (64, 19):
         a, b = x(g, rng, n, scale=4.0), x(g, rng, n, scale=4.0)
         w, one = random_weight(rng, "w", "F32", n), random_weight(rng, "one", "F32", 1)
         for name, y in {
-            "gelu": g.gelu(a), "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
+            "gelu": g.gelu(a), "gelu-exact": g.gelu(a, exact=True),
+            "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
             "sigmoid": g.sigmoid(a), "softplus": g.softplus(a), "gated-sigmoid": b * g.sigmoid(a),
             "add": a + b, "mul": a * b, "twice": a + a, "add-vector": a + w, "mul-vector": a * w, "mul-one": a * one,
+            "add-row": a + random_weight(rng, "row", "F32", 1, n), "gated-exact": g.gelu(a, exact=True) * b,
             "rows-vector": g.mul(x(g, rng, 3, n), w), "gated": g.gelu(a) * b, "gated-silu": b * g.silu(a),
         }.items():  # fmt: skip
             g.output(name, y)
@@ -210,6 +278,7 @@ def _(g, rng):
     a = x(g, rng, 32, scale=1000.0)
     for name in ("gelu", "sigmoid", "silu", "softplus"):
         g.output(name, getattr(g, name)(a))
+    g.output("gelu-exact", g.gelu(a, exact=True))
     g.output("softcap", g.softcap(a, cap=30.0))
 
 
@@ -219,6 +288,7 @@ def _(g, rng):
     ids, shares = g.route(scores, count=4)
     g.output("ids", ids)
     g.output("shares", shares)
+    g.output("parts", g.route(scores, count=2, normalize=False)[1])
     picked = g.lookup(random_weight(rng, "w", "F32", 9), ids)
     g.output("picked", picked)
     g.output("combined", g.combine(x(g, rng, 4, 21), g.mul(shares, picked)))

@@ -31,7 +31,7 @@ from golem_core.cpu.jit import (
     vmax,
     when,
 )
-from golem_core.cpu.kernels.elementwise import each, exp, inverse_rms
+from golem_core.cpu.kernels.elementwise import capped, each, exp, inverse_rms
 from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half, rint, round_half, store_half
 
@@ -182,7 +182,7 @@ def zeros(rows: int) -> list[list[Var]]:
     return [[Var(const("f32x8", 0)) for _ in range(2)] for _ in range(rows)]
 
 
-def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, window, scale, room, span) -> None:
+def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, window, scale, cap, room, span) -> None:
     """`together` query heads of one key head for one column; `base` is the byte offset of the head's keys."""
     size = KV_BYTES[kind]
     end = at + 1
@@ -205,6 +205,10 @@ def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, wi
         for m in range(together):
             for u in range(2):
                 store(scores[m] + p * 4 + 32 * u, sums[m][u] * scale)
+    with when(cap > 0.0):
+        for i in loop(padded * together >> 3):
+            at_score = room + i // (padded >> 3) * (span * 4) + i % (padded >> 3) * 32
+            store(at_score, capped(load("f32x8", at_score), cap))
     for m in range(together):
         for p in loop(low - first):
             store(scores[m] + p * 4, const("f32", MASKED))
@@ -242,7 +246,7 @@ def attend(kind: str, most: int) -> None:
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
         q, q_stride, keys, values, out, out_stride, position, slot, heads, kv_heads, dim, length = arguments(a, 12)
         slot_bytes, window, count, scratch, scratch_stride, span, counter = arguments(a + 96, 7)
-        scale = number(a, 19)
+        scale, cap = number(a, 19), number(a, 20)
         room = scratch + thread * scratch_stride
         n, group = load("i64", count), heads // kv_heads
         chosen = Var(value(1))
@@ -257,7 +261,7 @@ def attend(kind: str, most: int) -> None:
                     base = load("i64", slot + c * 8) * slot_bytes + (h // group) * length * dim * KV_BYTES[kind]
                     attend_heads(
                         kind, m, q + c * q_stride + h * dim * 4, out + c * out_stride + h * dim * 4,
-                        keys, values, base, load("i64", position + c * 8), length, dim, window, scale, room, span,
+                        keys, values, base, load("i64", position + c * 8), length, dim, window, scale, cap, room, span,
                     )  # fmt: skip
 
 

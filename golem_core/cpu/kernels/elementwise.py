@@ -79,6 +79,18 @@ def gelu(x: Traced) -> Traced:
     return x * sigmoid_of_negative(x * fma(x * x, const(x.type, a * 0.044715), const(x.type, a)))
 
 
+def gelu_exact(x: Traced) -> Traced:
+    """x times the normal distribution function, whose tail is t * poly(t) * e^(-z^2) / 2 with z = |x| / sqrt(2) and
+    t = 1 / (1 + 0.3275911 z), within 1e-7 (Abramowitz and Stegun 7.1.26)."""
+    z = jit.vabs(x) * sqrt(0.5)
+    t = const(x.type, 1.0) / fma(z, const(x.type, 0.3275911), const(x.type, 1.0))
+    p = const(x.type, 1.061405429)
+    for c in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        p = fma(p, t, const(x.type, c))
+    tail = p * t * exp(z * z * -1.0) * 0.5
+    return x * select(x > 0.0, const(x.type, 1.0) - tail, tail)
+
+
 def sigmoid(x: Traced) -> Traced:
     return sigmoid_of_negative(x * -1.0)
 
@@ -93,7 +105,7 @@ def softplus(x: Traced) -> Traced:
     return vmax(x, const(x.type, 0.0)) + s * p * 2.0
 
 
-ACTIVATIONS = {"gelu": gelu, "sigmoid": sigmoid, "silu": silu}
+ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "sigmoid": sigmoid, "silu": silu}
 
 
 def inverse_rms(x: Traced, n: Traced, eps: Traced) -> Traced:
@@ -124,6 +136,7 @@ def unary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
 
 
 unary("gelu", lambda x, by: gelu(x))
+unary("gelu_exact", lambda x, by: gelu_exact(x))
 unary("silu", lambda x, by: silu(x))
 unary("sigmoid", lambda x, by: sigmoid(x))
 unary("softplus", lambda x, by: softplus(x))
@@ -166,6 +179,32 @@ def gather(a: Traced, thread: Traced, threads: Traced) -> None:
         source = x + load("i64", index + c * 8) * x_stride
         for i in loop(0, y_stride, 32):
             store(y + c * y_stride + i, load("f32x8", source + i))
+
+
+def pool(how: str) -> None:
+    """`pool_{how}`: the mean, the first or the last of the columns of each run."""
+
+    @kernel(f"pool_{how}")
+    def run(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, y, y_stride, n, first, length, count = arguments(a, 8)
+        for r in loop(load("i64", count)):
+            begin, columns = x + load("i64", first + r * 8) * x_stride, load("i64", length + r * 8)
+            target = y + r * y_stride
+
+            def body(at: Traced, t: str, begin=begin, columns=columns, target=target) -> None:
+                if how == "mean":
+                    total = Var(const(t, 0))
+                    for c in loop(columns):
+                        total += load(t, begin + c * x_stride + at)
+                    store(target + at, total / columns.to("f32"))
+                else:
+                    store(target + at, load(t, begin + at + ((columns - 1) * x_stride if how == "last" else 0)))
+
+            each_shared(n, thread, threads, body)
+
+
+for _how in ("mean", "first", "last"):
+    pool(_how)
 
 
 # ---------------------------------------------------------------- two inputs
@@ -222,6 +261,40 @@ def norm(name: str, weighted: bool) -> None:
 
 norm("rms_norm", False)
 norm("rms_norm_weighted", True)
+
+
+def mean_and_scale(x: Traced, n: Traced, eps: Traced) -> tuple[Traced, Traced]:
+    """The mean of n floats, and 1 / sqrt(variance + eps); the variance from the differences to the mean."""
+
+    def mean_of(f: Callable[[Traced], Traced]) -> Traced:
+        sums = [Var(const("f32x8", 0)) for _ in range(2)]
+        for i in loop(n >> 4):
+            for k in range(2):
+                sums[k] += f(load("f32x8", x + i * 64 + 32 * k))
+        rest = Var(const("f32", 0))
+        for i in loop(n & -16, n):
+            rest += f(load("f32", x + i * 4))
+        return (hsum(sums[0] + sums[1]) + rest) / n.to("f32")
+
+    mean = mean_of(lambda v: v)
+    variance = mean_of(lambda v: (v - mean) * (v - mean))
+    return mean, const("f32", 1) / jit.sqrt(variance + eps)
+
+
+@kernel("layer_norm")
+def layer_norm(a: Traced, thread: Traced, threads: Traced) -> None:
+    x, x_stride, w, b, y, y_stride, lead, n, count = arguments(a, 9)
+    eps = number(a, 9)
+    for i in share(lead * load("i64", count), thread, threads):
+        c, k = i // lead, i % lead
+        source, target = x + c * x_stride + k * n * 4, y + c * y_stride + k * n * 4
+        mean, r = mean_and_scale(source, n, eps)
+
+        def body(at: Traced, t: str, source=source, target=target, mean=mean, r=r) -> None:
+            v = (load(t, source + at) - mean) * r
+            store(target + at, v * load(t, w + at) + load(t, b + at))
+
+        each(n, body)
 
 
 @kernel("l2_norm")

@@ -12,9 +12,8 @@ from golem_core.cpu.library import kernel
 @kernel("route")
 def route(a: Traced, thread: Traced, threads: Traced) -> None:
     """The largest scores, found one after another; what is found is masked in the thread's scratch copy."""
-    x, x_stride, ids, ids_stride, shares, shares_stride, experts, chosen, count, scratch, scratch_stride = arguments(
-        a, 11
-    )
+    x, x_stride, ids, ids_stride, shares, shares_stride, experts, chosen, count = arguments(a, 9)
+    scratch, scratch_stride, normalize = arguments(a + 72, 3)
     room = scratch + thread * scratch_stride
     for c in share(load("i64", count), thread, threads):
         for i in loop(experts):
@@ -36,6 +35,10 @@ def route(a: Traced, thread: Traced, threads: Traced) -> None:
             total += share_of
             store(ids + c * ids_stride + k * 4, index.to("f32"))
             store(shares + c * shares_stride + k * 4, share_of)
+        with when(normalize.equals(0)):
+            total.set(const("f32", 0))
+            for i in loop(experts):
+                total += exp(load("f32", x + c * x_stride + i * 4) - top)
         for k in loop(chosen):
             at = shares + c * shares_stride + k * 4
             store(at, load("f32", at) / total)

@@ -1,0 +1,100 @@
+"""The part of the CPU's table that turns heads, keeps keys and values, and attends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from golem_core.cpu.arguments import Constant, Counter, RingFact, Score, Scratch, Vector
+from golem_core.cpu.kernels.attention import GROUPS, name_of
+from golem_core.errors import Unsupported
+from golem_core.graph.ops import rope_frequencies
+from golem_core.graph.planner import Count, Fact, Match, Operand, Planner, State
+from golem_core.graph.value import ALL, Node
+
+EVERYTHING = 1 << 40
+"""The window of attention that sees every position."""
+
+
+class AttentionLowering:
+    """Emitters for a device whose rings hold `kv` ("f16" or "f32")."""
+
+    def __init__(self, kv: str):
+        self.kv = kv
+
+    def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
+        """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""
+        dim, factors = node["x"].shape[-1], node["factors"]
+        frequencies = rope_frequencies(
+            dim,
+            base=node["base"],
+            dims=node["dims"],
+            factors=None if factors is None else factors.dequantize(),
+            scale=node["scale"],
+        )
+        pairs = -(-len(frequencies) // 4) * 4
+        padded = np.zeros(pairs, np.float64)
+        padded[: len(frequencies)] = frequencies
+        stride = -(-pairs * 8 // 64) * 64
+
+        def emit(y: Operand) -> None:
+            p.step("rope_angles", Fact(rows, "position"), Constant(padded), y, y.stride, pairs, Count(rows))
+
+        return p.share(padded.tobytes(), rows, stride, emit), pairs, 2 * len(frequencies)
+
+    def rope(self, p: Planner, node: Node) -> None:
+        self.emit_rope(p, {"rope": node})
+
+    def emit_rope(self, p: Planner, m: Match) -> None:
+        node, norm = m["rope"], m.get("norm")
+        heads, dim = node["x"].shape
+        x = p.read(norm["x"] if norm else node["x"])
+        y = p.write(node.results[0])
+        table, pairs, turned = self.angles(p, node, y.rows)
+        p.step(
+            name_of("rope", node["pairs"], norm is not None), x, x.stride, y, y.stride, table, table.stride,
+            pairs, turned, Vector(norm["weight"]) if norm else 0, heads, dim, Count(y.rows),
+            float(norm["eps"]) if norm else 0.0,
+        )  # fmt: skip
+
+    def store(self, p: Planner, node: Node) -> None:
+        self.emit_store(p, {"store": node})
+
+    def emit_store(self, p: Planner, m: Match) -> None:
+        node, rope, norm = m["store"], m.get("rope"), m.get("norm")
+        ring = node["ring"]
+        if ring.dim % 16:
+            raise Unsupported(f"store: heads of {ring.dim} components; the CPU takes multiples of 16")
+        first = norm or rope
+        k = p.read(first["x"] if first else node["k"])
+        v = p.read(node["v"])
+        table, pairs, turned = self.angles(p, rope, k.rows) if rope else (None, 0, 0)
+        p.step(
+            name_of(f"store_{self.kv}", rope["pairs"] if rope else None, norm is not None), k, k.stride, v, v.stride,
+            State(ring, writes=True), RingFact(ring, "values"), RingFact(ring, "length"),
+            RingFact(ring, "slot_bytes"), ring.heads, ring.dim, Fact(k.rows, "position"), Fact(k.rows, "slot"),
+            Count(k.rows), table if table else 0, table.stride if table else 0, pairs, turned,
+            Vector(norm["weight"]) if norm else 0, Scratch(4 * ring.dim), float(norm["eps"]) if norm else 0.0,
+        )  # fmt: skip
+
+    def attend(self, p: Planner, node: Node) -> None:
+        ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
+        group = heads // ring.heads
+        most = next(m for m in GROUPS if group % m == 0)
+        q, y = p.read(node["q"]), p.write(node.results[0])
+        p.step(
+            f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
+            Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
+            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window, dim),
+            Counter(), float(node["scale"]), float(node["softcap"] or 0),
+        )  # fmt: skip
+
+    def attend_columns(self, p: Planner, node: Node) -> None:
+        (heads, dim), kv_heads, window = node["q"].shape, node["k"].shape[0], node["window"]
+        q, k, v = p.read(node["q"]), p.read(node["k"], rows=ALL), p.read(node["v"], rows=ALL)
+        y = p.write(node.results[0])
+        facts = (Fact(y.rows, name) for name in ("index", "first", "end"))
+        p.step(
+            "attend_columns", q, q.stride, k, k.stride, v, v.stride, y, y.stride, *facts, heads, kv_heads, dim,
+            EVERYTHING if window is None else window, Count(y.rows), Scratch(4 * p.capacity[ALL]), Counter(),
+            float(node["scale"]),
+        )  # fmt: skip
