@@ -4,8 +4,8 @@ Eight rows are interleaved in units of four bytes, so that each 32-bit lane of a
 sum has to cross lanes.  A format's products take activations in one `form`: "q32" or "q256", 8-bit
 blocks of that many features (`quantize.py` has their layout), or "f32".
 
-Sums of products of bytes are kept in 16 bits.  For a format whose quants have an `offset`, the sum starts
-from -offset * sum(x), so that its final value provably fits, and intermediate ones may wrap.
+Quants are bytes that `dots.py` multiplies with activations.  Those with an `offset` are that much too large; the
+sum over a block starts from -offset * sum(x).
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Format:
     offset: ClassVar[int] = 0
     mins: ClassVar[bool] = False
     signed: ClassVar[bool] = False
-    """Whether quants are signed bytes; the product then goes over their magnitudes."""
+    """Whether quants are signed bytes."""
+    largest: ClassVar[int] = 128
+    """No quant's magnitude is larger; at most 128."""
 
     @classmethod
     def repack(cls, source: Traced, target: Traced, row: Traced) -> None:
@@ -98,7 +100,7 @@ class Q4_0(Blocks32):
 
 
 class Q4_1(Blocks32):
-    name, source_bytes, bytes8, mins = "Q4_1", 20, 160, True
+    name, source_bytes, bytes8, mins, largest = "Q4_1", 20, 160, True, 15
 
     @classmethod
     def repack(cls, source, target, row):
@@ -139,7 +141,7 @@ class Q5_0(Blocks32):
 
 
 class Q5_1(Blocks32):
-    name, source_bytes, bytes8, mins = "Q5_1", 24, 192, True
+    name, source_bytes, bytes8, mins, largest = "Q5_1", 24, 192, True, 31
 
     @classmethod
     def repack(cls, source, target, row):
@@ -212,7 +214,7 @@ def repack_k_scales(source: Traced, target: Traced, row: Traced) -> None:
 
 
 class Q4_K(Blocks256):
-    name, source_bytes, bytes8, mins = "Q4_K", 144, 1184, True
+    name, source_bytes, bytes8, mins, largest = "Q4_K", 144, 1184, True, 15
 
     @classmethod
     def repack(cls, source, target, row):
@@ -233,7 +235,7 @@ class Q4_K(Blocks256):
 
 
 class Q5_K(Blocks256):
-    name, source_bytes, bytes8, mins = "Q5_K", 176, 1440, True
+    name, source_bytes, bytes8, mins, largest = "Q5_K", 176, 1440, True, 31
 
     @classmethod
     def repack(cls, source, target, row):
@@ -293,7 +295,7 @@ def two_bits(p: Traced, j: Traced) -> list[tuple[Traced, list[Traced]]]:
 
 
 class Q2_K(Blocks256):
-    name, source_bytes, bytes8, mins, sub = "Q2_K", 84, 672, True, 16
+    name, source_bytes, bytes8, mins, sub, largest = "Q2_K", 84, 672, True, 16, 3
 
     @classmethod
     def repack(cls, source, target, row):

@@ -53,7 +53,8 @@ def core_sources() -> bytes:
     """A digest of the sources that this package's kernels are traced from."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in (here / "jit.py", here / "target.py", here / "formats.py", *sorted((here / "kernels").glob("*.py"))):
+    names = ("jit.py", "target.py", "dots.py", "formats.py")
+    for path in (*(here / name for name in names), *sorted((here / "kernels").glob("*.py"))):
         digest.update(path.read_bytes())
     return digest.digest()
 

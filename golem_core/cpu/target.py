@@ -6,12 +6,26 @@ features are named.  The target of the kernel being traced decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
 from golem_core.cpu.jit import Traced, call, const, load, select, shuffle, splat, store, tracer
+
+AVX2 = ("sse4.1", "avx2", "fma", "f16c")
+AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+BASELINE = "baseline"
+PATHS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86": {"avx512-vnni": AVX512, "avx-vnni": (*AVX2, "avxvnni"), "avx2": AVX2, BASELINE: ()},
+    "arm": {"neon-dotprod": ("dotprod",), BASELINE: ()},
+    "other": {BASELINE: ()},
+}
+"""The instruction paths through the kernels of each kind of processor, the best first, with the features they need."""
+CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -24,12 +38,26 @@ class Target:
 
     @classmethod
     def host(cls) -> Target:
-        return cls(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        triple = llvm.get_process_triple()
+        found = cls(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        return found.with_features(arm_features(triple)) if found.arm else found
+
+    def with_features(self, names: Iterable[str]) -> Target:
+        """The same with these features too."""
+        return replace(self, features=",".join([self.features, *(f"+{name}" for name in names)]).strip(","))
+
+    def on_path(self, name: str) -> Target:
+        """The same kind of processor with the features that the instruction path `name` needs and no others."""
+        return Target(self.triple, "", "").with_features(PATHS[self.kind][name])
 
     @property
-    def plain(self) -> Target:
-        """The same kind of processor with nothing but what every one of its kind has."""
-        return Target(self.triple, "", "")
+    def paths(self) -> list[str]:
+        """Names of the instruction paths that this processor can take; it takes the first."""
+        return [name for name, features in PATHS[self.kind].items() if all(map(self.has, features))]
+
+    @property
+    def kind(self) -> str:
+        return "x86" if self.x86 else "arm" if self.arm else "other"
 
     @property
     def machine(self) -> str:
@@ -55,6 +83,26 @@ class Target:
         return self.x86 and self.has("avx2")
 
     @property
+    def vnni(self) -> bool:
+        """Whether `vpdpbusd` multiplies bytes."""
+        return self.avx2 and (self.has("avxvnni") or (self.has("avx512vnni") and self.has("avx512vl")))
+
+    @property
+    def dotprod(self) -> bool:
+        """Whether `sdot` multiplies bytes."""
+        return self.arm and self.has("dotprod")
+
+    @property
+    def dots(self) -> bool:
+        """Whether one instruction adds four products of bytes to each 32-bit lane."""
+        return self.vnni or self.dotprod
+
+    @property
+    def lanes(self) -> int:
+        """32-bit lanes of the vectors that many columns are multiplied with."""
+        return 16 if self.x86 and all(map(self.has, AVX512)) else 8
+
+    @property
     def half(self) -> bool:
         """Whether float16 converts in hardware."""
         return self.arm or (self.x86 and self.has("f16c"))
@@ -62,44 +110,38 @@ class Target:
 
 def pin(x: Traced) -> Traced:
     """Opaque to the optimizer, so that it neither reorders nor regroups unrolled sums."""
-    if not tracer.target.avx2:  # plain registers hold no 256 bits
+    if not tracer.target.avx2:  # the baseline's registers hold no 256 bits
         return x
     return Traced(tracer.builder.asm(ir.FunctionType(x.type, [x.type]), "", "=x,0,~{flags}", [x.v], True))
 
 
-# ---------------------------------------------------------------- products of bytes
+def arm_features(triple: str, cpuinfo: Path = CPUINFO) -> list[str]:
+    """Features of this Arm processor that LLVM does not look for.  Every Mac with one has `dotprod`."""
+    if "darwin" in triple or "macos" in triple:
+        return ["dotprod"]
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        return []
+    return ["dotprod"] if re.search(r"^Features\s*:.*\basimddp\b", text, re.M) else []
 
 
-def maddubs(u: Traced, s: Traced) -> Traced:
-    """Unsigned by signed bytes (32 lanes), sums of neighbours -> i16x16.  No pair may exceed 16 bits."""
-    if tracer.target.avx2:
-        return call("llvm.x86.avx2.pmadd.ub.sw", "i16x16", u, s)
-    p = u.zext("i16x32") * s.to("i16x32")
-    return shuffle(p, p, range(0, 32, 2)) + shuffle(p, p, range(1, 32, 2))
-
-
-def maddwd(x: Traced, y: Traced | int) -> Traced:
-    """Products of 16-bit lanes, sums of neighbours -> i32x8."""
-    y = y if isinstance(y, Traced) else const("i16x16", y)
-    if tracer.target.avx2:
-        return call("llvm.x86.avx2.pmadd.wd", "i32x8", x, y)
-    p = x.to("i32x16") * y.to("i32x16")
-    return shuffle(p, p, range(0, 16, 2)) + shuffle(p, p, range(1, 16, 2))
-
-
-def sign(x: Traced, y: Traced) -> Traced:
-    """x with the sign of y, 0 where y is 0, bytes."""
-    if tracer.target.avx2:
-        return call("llvm.x86.avx2.psign.b", "i8x32", x, y)
-    zero = const("i8x32", 0)
-    return select(y < 0, zero - x, select(y.equals(0), zero, x))
+# ---------------------------------------------------------------- bytes
 
 
 def lookup16(table: tuple[int, ...], index: Traced) -> Traced:
-    """table[index] for 32 bytes 0...15."""
-    if tracer.target.avx2:
+    """table[index] for vectors of 16, 32 or 64 bytes 0...15."""
+    t, n = tracer.target, index.type.count
+    if t.avx2 and n == 32:
         return call("llvm.x86.avx2.pshuf.b", "i8x32", const("i8x32", table * 2), index)
-    level = [const("i8x32", e) for e in table]
+    if t.lanes == 16 and n == 64:
+        return call("llvm.x86.avx512.pshuf.b.512", "i8x64", const("i8x64", table * 4), index)
+    if t.arm:
+        if n > 16:
+            low, high = (lookup16(table, shuffle(index, index, range(i, i + n // 2))) for i in (0, n // 2))
+            return shuffle(low, high, range(n))
+        return call("llvm.aarch64.neon.tbl1.v16i8", "i8x16", const("i8x16", table), index)
+    level = [const(index.type, e) for e in table]
     for bit in range(4):
         odd = (index & (1 << bit)).differs(0)
         level = [select(odd, b, a) for a, b in zip(level[::2], level[1::2], strict=True)]
@@ -108,11 +150,11 @@ def lookup16(table: tuple[int, ...], index: Traced) -> Traced:
 
 def shift_right(v: Traced, n: int | Traced) -> Traced:
     """Bytes shifted right within 16-bit lanes; the caller masks off what crosses."""
-    return (v.bits("i16x16") >> (n.to("i16") if isinstance(n, Traced) else n)).bits("i8x32")
+    return (v.bits(f"i16x{v.type.count // 2}") >> (n.to("i16") if isinstance(n, Traced) else n)).bits(v.type)
 
 
 def shift_left(v: Traced, n: int | Traced) -> Traced:
-    return (v.bits("i16x16") << (n.to("i16") if isinstance(n, Traced) else n)).bits("i8x32")
+    return (v.bits(f"i16x{v.type.count // 2}") << (n.to("i16") if isinstance(n, Traced) else n)).bits(v.type)
 
 
 # ---------------------------------------------------------------- rounding and half precision

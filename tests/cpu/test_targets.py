@@ -1,33 +1,46 @@
-"""Kernels for other processors: they compile, and call nothing that a process might not have."""
+"""Kernels for other processors: they compile, use the instructions made for them, and call nothing unknown."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
 from golem_core.cpu import device  # noqa: F401  (registers the kernels)
+from golem_core.cpu import target as targets
 from golem_core.cpu.library import Library
-from golem_core.cpu.target import Target
+from golem_core.cpu.target import PATHS, Target
 
+LINUX, WINDOWS = Target("x86_64-unknown-linux-gnu", "", ""), Target("x86_64-pc-windows-msvc", "", "")
+ARM, MAC = Target("aarch64-unknown-linux-gnu", "", ""), Target("arm64-apple-darwin", "apple-m1", "")
 TARGETS = {
-    "x86-64": Target("x86_64-unknown-linux-gnu", "", ""),
-    "x86-64-avx2": Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c,+sse4.1"),
-    "arm": Target("aarch64-unknown-linux-gnu", "generic", ""),
-    "mac": Target("arm64-apple-darwin", "apple-m1", ""),
-    "windows": Target("x86_64-pc-windows-msvc", "", "+avx2,+fma,+f16c,+sse4.1"),
+    **{f"linux-x86-{name}": LINUX.on_path(name) for name in PATHS["x86"]},
+    "linux-sapphire-rapids": Target(LINUX.triple, "sapphirerapids", LINUX.on_path("avx512-vnni").features),
+    "windows-x86-avx2": WINDOWS.on_path("avx2"),
+    "windows-x86-avx512-vnni": WINDOWS.on_path("avx512-vnni"),
+    **{f"linux-arm-{name}": ARM.on_path(name) for name in PATHS["arm"]},
+    "linux-arm-i8mm": ARM.with_features(["dotprod", "i8mm"]),
+    "mac-baseline": MAC,
+    "mac-dotprod": MAC.with_features(["dotprod"]),
 }
 KERNELS = [
     "linear_Q4_0", "linear_Q8_0", "linear_F16", "repack_Q6_K", "attend_f16_4", "store_f16_halves_normed", "rope_angles",
     "residual2_norm_q32", "gelu_mul_q256", "quantize_q256", "route", "worker", "run_program", "launch",
 ]  # fmt: skip
 OF_THE_SYSTEM = {"sched_yield", "SwitchToThread", "usleep", "Sleep"}
+X86_BYTES = {"vpmaddubsw", "vpdpbusd"}
+ARM_BYTES = {"sdot", "smull"}
+
+
+@cache
+def assembly(target: str, *kernels: str) -> str:
+    return Library(TARGETS[target]).assembly(list(kernels))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_compile_and_call_only_the_system(target):
-    library = Library(TARGETS[target])
-    text = library.assembly(KERNELS)
+    text = assembly(target, *KERNELS)
     for name in KERNELS:
         assert re.search(rf"^_?{name}:", text, re.M), name
     called = set(re.findall(r"^\s+(?:bl|callq?)\s+_?([A-Za-z_]\w*)", text, re.M))
@@ -35,8 +48,63 @@ def test_kernels_compile_and_call_only_the_system(target):
     assert called <= OF_THE_SYSTEM | set(KERNELS), called
 
 
-def test_byte_products_use_the_instructions_made_for_them():
-    text = Library(TARGETS["x86-64-avx2"]).assembly(["linear_Q4_0"])
-    for instruction in ("vpmaddubsw", "vpmaddwd", "vfmadd", "vcvtph2ps"):
-        assert instruction in text
-    assert "vpmaddubsw" not in Library(TARGETS["x86-64"]).assembly(["linear_Q4_0"])
+# kernel, part of the targets' names, instructions used (with the registers that matter), instructions not used
+INSTRUCTIONS = [
+    ("linear_Q4_0", "avx512-vnni|sapphire", ["vpdpbusd.*%zmm", "vcvtph2ps.*%ymm", "vfmadd.*%zmm"], ["vpmaddubsw"]),
+    ("linear_Q8_0", "avx512-vnni|sapphire", ["vpdpbusd.*%zmm", "vpdpbusd.*%ymm"], ["vpmaddubsw", "vpsignb"]),
+    ("linear_Q6_K", "avx512-vnni", ["vpdpbusd.*%zmm", "vpmulld.*%zmm"], ["vpmaddubsw"]),
+    ("linear_IQ4_XS", "avx512-vnni", ["vpdpbusd.*%zmm", "vpshufb"], ["vpmaddubsw", "vpsignb"]),
+    ("linear_PQ2_0", "avx512-vnni", ["vpdpbusd.*%zmm"], ["vpmaddubsw"]),
+    ("linear_Q4_0", "avx-vnni", ["vpdpbusd.*%ymm", "vcvtph2ps", "vfmadd.*%ymm"], ["vpmaddubsw", "%zmm"]),
+    ("linear_Q8_0", "avx-vnni", ["vpdpbusd.*%ymm"], ["vpmaddubsw", "vpsignb", "%zmm"]),
+    ("linear_Q4_0", "avx2", ["vpmaddubsw", "vpmaddwd", "vfmadd.*%ymm", "vcvtph2ps"], ["vpdpbusd", "%zmm"]),
+    ("linear_Q8_0", "avx2", ["vpmaddubsw", "vpmaddwd", "vpsignb"], ["vpdpbusd", "%zmm"]),
+    ("linear_IQ4_XS", "avx2", ["vpmaddubsw", "vpshufb"], ["vpdpbusd"]),
+    ("linear_Q4_0", "x86-baseline", ["pmaddwd"], ["vpmaddubsw", "vpdpbusd", "%ymm", "vfmadd", "vcvtph2ps"]),
+    ("linear_Q4_0", "arm-neon-dotprod|arm-i8mm|mac-dotprod", ["sdot", "fcvtl", "fmla"], ["smull"]),
+    ("linear_Q8_0", "arm-neon-dotprod|arm-i8mm|mac-dotprod", ["sdot"], ["smull"]),
+    ("linear_IQ4_XS", "arm-neon-dotprod|mac-dotprod", ["sdot", "tbl"], []),
+    ("linear_Q4_0", "arm-baseline|mac-baseline", ["smull", "fcvtl", "fmla"], ["sdot"]),
+    ("linear_IQ4_XS", "arm-baseline|mac-baseline", ["smull", "tbl"], ["sdot"]),
+    ("linear_F16", "avx512-vnni|sapphire", ["vcvtph2ps", "vfmadd.*%zmm"], []),
+    ("linear_F16", "avx2|avx-vnni", ["vcvtph2ps", "vfmadd.*%ymm"], ["%zmm"]),
+    ("linear_F16", "arm|mac", ["fcvtl", "fmla"], []),
+    ("store_f16_halves_normed", "arm|mac", ["fcvtn", "fmla"], []),
+    ("store_f16_halves_normed", "avx2|avx-vnni|avx512-vnni", ["vcvtps2ph", "vfmadd"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kernel", "target", "used", "unused"),
+    [
+        (kernel, target, used, unused)
+        for kernel, part, used, unused in INSTRUCTIONS
+        for target in TARGETS
+        if re.search(rf"-({part})", target)
+    ],
+)
+def test_a_path_uses_the_instructions_made_for_it(kernel, target, used, unused):
+    text = assembly(target, kernel)
+    for pattern in used:
+        assert re.search(rf"^\s+(?:\{{vex\}}\s+)?{pattern}", text, re.M), pattern
+    for pattern in unused:
+        assert not re.search(rf"\b{pattern}\b" if pattern[0] != "%" else pattern, text), pattern
+
+
+@pytest.mark.parametrize("machine", PATHS)
+def test_the_best_path_that_a_processor_has_the_features_for_is_taken(machine):
+    triple = {"x86": LINUX.triple, "arm": ARM.triple, "other": "riscv64-unknown-linux-gnu"}[machine]
+    names = list(PATHS[machine])
+    for i, name in enumerate(names):
+        paths = Target(triple, "", "").on_path(name).paths
+        assert paths[0] == name and set(paths) <= set(names[i:]) and paths[-1] == "baseline"
+
+
+def test_what_llvm_does_not_look_for_on_arm_is_read_from_the_system(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd evtstrm aes atomics asimddp sha512\nCPU part\t: 0xd0c\n")
+    assert targets.arm_features(ARM.triple, cpuinfo) == ["dotprod"]
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd aes asimddphypothetical\nCPU part\t: 0xd03\n")
+    assert targets.arm_features(ARM.triple, cpuinfo) == []
+    assert targets.arm_features(ARM.triple, tmp_path / "missing") == []
+    assert targets.arm_features(MAC.triple, tmp_path / "missing") == ["dotprod"]

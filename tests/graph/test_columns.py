@@ -21,7 +21,9 @@ LENGTH, SLOTS, VOCABULARY = 29, 13, 50
 
 @pytest.fixture(scope="module", params=["host", "without extensions"])
 def device(request):
-    device = CpuDevice(threads=2, library=None if request.param == "host" else Library(Target.host().plain))
+    device = CpuDevice(
+        threads=2, library=None if request.param == "host" else Library(Target.host().on_path("baseline"))
+    )
     yield device
     device.close()
 

@@ -18,8 +18,11 @@ OPENERS = {
     "cpu": lambda: CpuDevice(threads=2, kv="f32"),
     "cpu-one-thread": lambda: CpuDevice(threads=1, kv="f32"),
     "cpu-half-kv": lambda: CpuDevice(threads=2, kv="f16"),
-    "cpu-without-extensions": lambda: CpuDevice(threads=2, kv="f16", library=Library(Target.host().plain)),
 }
+for _path in Target.host().paths[1:]:  # the host takes the first
+    OPENERS[f"cpu-{_path}"] = lambda path=_path: CpuDevice(
+        threads=2, kv="f16", library=Library(Target.host().on_path(path))
+    )
 
 
 def installed() -> list[str]:

@@ -7,6 +7,8 @@ of a stretch of features once into a tile of bytes (or float32) and goes over al
 from __future__ import annotations
 
 import golem_core.cpu.kernels.ternary  # noqa: F401  (adds its formats)
+from golem_core.cpu import dots
+from golem_core.cpu.dots import maddwd
 from golem_core.cpu.formats import FORMATS, Blocks32, Blocks256, Floats, Format
 from golem_core.cpu.jit import (
     Traced,
@@ -31,16 +33,14 @@ from golem_core.cpu.kernels.tiles import (
     four,
     minimum_sums,
     minimum_unit,
-    pairs,
-    signed_product,
     start32,
     start256,
     stored_minimums,
     tile_of,
-    zero8,
+    zeros,
 )
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import load_half, maddubs, maddwd, pin, sign
+from golem_core.cpu.target import load_half
 
 GROUP = 4
 """Columns that a mat-vec takes at once, on processors that multiply bytes."""
@@ -62,22 +62,19 @@ def fetch(p: Traced, size: int) -> None:
 
 def rows8_32(F: type[Blocks32], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
     """Eight rows times each column."""
-    totals = [zero8() for _ in columns]
+    totals = [zeros() for _ in columns]
     for b in loop(K >> 5):
         p, quants = F.part(w, b)
         fetch(quants, F.bytes8 * 32 // F.block)
-        sums = [start32(F, x + Q32.start(K, F.offset) + b * 4 if F.offset else x) for x in columns]
+        sums = [dots.Sum(F, start32(F, x + b * 4, K)) for x in columns]
         for g, q in F.quants(quants):
-            magnitude = sign(q, q) if F.signed else q
+            q = dots.encode(F, q)
             for c, x in enumerate(columns):
-                v = four(x + b * 32 + 4 * g)
-                step = maddwd(signed_product(q, magnitude, v), 1) if F.signed else maddubs(q, v)
-                sums[c] = pin(sums[c] + step)
+                sums[c].add(q, four(x + b * 32 + 4 * g))
         d = load_half(p)
         for c, x in enumerate(columns):
-            whole = sums[c] if F.signed else maddwd(sums[c], 1)
             scale = broadcast("f32x8", "f32", x + Q32.scale(K) + b * 4)
-            totals[c].set(fma(whole.to("f32x8"), d * scale, totals[c]))
+            totals[c].set(fma(sums[c].result().to("f32x8"), d * scale, totals[c]))
             if F.mins:
                 total = broadcast("f32x8", "f32", x + Q32.scaled_sum(K) + b * 4)
                 totals[c].set(fma(load_half(p + 16), total, totals[c]))
@@ -85,7 +82,7 @@ def rows8_32(F: type[Blocks32], w: Traced, columns: list[Traced], K: Traced) -> 
 
 
 def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
-    totals = [zero8() for _ in columns]
+    totals = [zeros() for _ in columns]
     for b in loop(K >> 8):
         p = w + b * F.bytes8
         weighted = [Var(const("i32x8", 0)) for _ in columns]
@@ -93,19 +90,14 @@ def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -
         for j in loop(F.steps):
             fetch(p + j * (F.bytes8 // F.steps), F.bytes8 // F.steps)
             for s, scale, quants in F.step(p, j):
-                scales = pairs(scale)
-                sums = [start256(F, x + Q256.start(K) + b * 64 + s * (F.sub // 4)) for x in columns]
+                scales = dots.scales(scale)
+                sums = [dots.Sum(F, start256(F, x, K, b, s), scales) for x in columns]
                 for g, q in enumerate(quants):
-                    magnitude = sign(q, q) if F.signed else q
+                    q = dots.encode(F, q)
                     for c, x in enumerate(columns):
-                        v = four(x + b * 256 + s * F.sub + 4 * g)
-                        if F.signed:
-                            weighted[c] += maddwd(signed_product(q, magnitude, v), scales)
-                        else:
-                            sums[c] = pin(sums[c] + maddubs(q, v))
-                if not F.signed:
-                    for c in range(len(columns)):
-                        weighted[c] += maddwd(sums[c], scales)
+                        sums[c].add(q, four(x + b * 256 + s * F.sub + 4 * g))
+                for c in range(len(columns)):
+                    weighted[c] += sums[c].result()
         d = load_half(p)
         for c, x in enumerate(columns):
             scale = broadcast("f32x8", "f32", x + Q256.scale(K) + b * 4)
@@ -119,7 +111,7 @@ def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -
 
 def rows8_float(F: type[Floats], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
     lanes = 4 if len(columns) <= 2 else 2  # independent sums, to hide the latency of an addition
-    totals = [[zero8() for _ in range(lanes)] for _ in columns]
+    totals = [[zeros() for _ in range(lanes)] for _ in columns]
     body = K & -lanes
     for k in loop(0, body, lanes):
         p = w + k * F.bytes8
@@ -143,7 +135,7 @@ def rows16_float(F: type[Floats], w: Traced, row8: Traced, columns: list[Traced]
 
     So a column's result is the same to the last bit however many columns there are.
     """
-    totals = [[zero8() for _ in range(2)] for _ in columns]
+    totals = [[zeros() for _ in range(2)] for _ in columns]
 
     def step(k: Traced, u: int = 0) -> None:
         v = [F.load8(w + row8 * h + k * F.bytes8 + F.bytes8 * u) for h in range(2)]
@@ -192,8 +184,8 @@ def wide(F, w, x, x_stride, y, y_stride, rows, K, count, scratch, counter, threa
                     chosen = [x + (c + i) * x_stride for i in range(n)]
                     totals = tile.product(chosen, K, k, blocks, at, y_stride)
                     for i in range(n):
-                        for h in range(2):
-                            store(at + y_stride * i + 32 * h, totals[i][h].get())
+                        for part, total in zip(tile.parts, totals[i], strict=True):
+                            store(at + y_stride * i + part, total.get())
 
             whole = count & -4
             columns(value(0), whole, 4)
@@ -209,7 +201,7 @@ def register(F: type[Format]) -> None:
         n = load("i64", count)
         row8 = (K // F.block) * F.bytes8
         # without byte products in hardware, every width but one is bound by arithmetic
-        together, narrow = (GROUP, NARROW) if tracer.target.avx2 else (1, 1)
+        together, narrow = (GROUP, NARROW) if tracer.target.avx2 or tracer.target.dots else (1, 1)
 
         at_once = 2 if issubclass(F, Floats) else 1  # groups of eight rows
 

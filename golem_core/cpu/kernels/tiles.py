@@ -5,10 +5,12 @@ A tile holds a stretch of features once decoded, and multiplies several columns 
 
 from __future__ import annotations
 
+from golem_core.cpu import dots
+from golem_core.cpu.dots import maddwd
 from golem_core.cpu.formats import Blocks32, Blocks256, Format
-from golem_core.cpu.jit import Traced, Var, broadcast, const, fma, load, loop, shuffle, store, when
+from golem_core.cpu.jit import Traced, Var, broadcast, const, fma, load, loop, shuffle, splat, store, tracer, when
 from golem_core.cpu.kernels.quantize import Q32, Q256
-from golem_core.cpu.target import load_half, maddubs, maddwd, pin, sign
+from golem_core.cpu.target import load_half
 
 TILE = 1024
 """Features of a decoded tile of quants."""
@@ -16,17 +18,17 @@ FLOAT_TILE = 256
 """Features of a decoded tile of floats."""
 
 
-def zero8() -> Var:
-    return Var(const("f32x8", 0))
+def zeros(lanes: int = 8) -> Var:
+    return Var(const(f"f32x{lanes}", 0))
 
 
-def four(column: Traced) -> Traced:
-    """Four 8-bit activations, the same for eight rows."""
-    return broadcast("i8x32", "i32", column)
+def four(column: Traced, lanes: int = 8) -> Traced:
+    """Four 8-bit activations, the same for every lane's row."""
+    return broadcast(f"i8x{4 * lanes}", "i32", column)
 
 
 def pairs(v: Traced) -> Traced:
-    """i8x8 or i32x8, a number per row -> i16x16, twice per row."""
+    """i8x8, a number per row -> i16x16, twice per row."""
     wide = v.to("i32x8") & 0xFFFF
     return (wide | (wide << 16)).bits("i16x16")
 
@@ -36,26 +38,18 @@ def interleave(a: Traced, b: Traced) -> Traced:
     return shuffle(a, b, [i // 2 + 8 * (i % 2) for i in range(16)]).to("i16x16")
 
 
-def signed_product(q: Traced, magnitude: Traced, x: Traced) -> Traced:
-    return maddubs(magnitude, sign(x, q))
+def start32(F: type[Format], at: Traced, K: Traced, lanes: int = 8) -> Traced | None:
+    """What the sum of block b of a column starts from; `at` is b * 4 into the column."""
+    stored = 16 if F.offset == 16 else 8
+    return dots.start(F, at + Q32.start(K, stored), stored, lanes)
 
 
-def start32(F: type[Format], address: Traced) -> Traced:
-    if F.signed:
-        return const("i32x8", 0)
-    if not F.offset:
-        return const("i16x16", 0)
-    stored = broadcast("i16x16", "i32", address)
-    return stored.sar(3) if F.offset == 1 else stored
-
-
-def start256(F: type[Format], address: Traced) -> Traced:
-    """What the 16-bit sum of a sub-block starts from; the stored pair sums are times -32."""
-    if not F.offset:
-        return const("i16x16", 0)
-    stored = broadcast("i16x16", "i32", address)
-    shift = {32: 0, 16: 1, 8: 2, 4: 3}[F.offset]
-    return stored.sar(shift) if shift else stored
+def start256(F: type[Blocks256], x: Traced, K: Traced, b: Traced, s: Traced, lanes: int = 8) -> Traced | None:
+    """The same for sub-block s of super-block b."""
+    if F.sub == 16 or not dots.offset(F):
+        return dots.start(F, x + Q256.start(K) + b * 64 + s * 4, 32, lanes)
+    total = load("i16", x + Q256.sums(K) + b * 16 + s * 2).to("i32") * -dots.offset(F)
+    return splat(total, lanes)
 
 
 def stored_minimums(F: type[Blocks256], p: Traced) -> list[tuple[int, Traced]]:
@@ -65,10 +59,9 @@ def stored_minimums(F: type[Blocks256], p: Traced) -> list[tuple[int, Traced]]:
     return [(i, pairs(F.minimums(p, i))) for i in range(16)]
 
 
-def minimum_sums(F: type[Blocks256], x: Traced, K: Traced, b: Traced, i: int) -> Traced:
-    if F.sub == 32:
-        return broadcast("i16x16", "i32", x + Q256.sums(K) + b * 16 + 4 * i)
-    return broadcast("i16x16", "i32", x + Q256.start(K) + b * 64 + 4 * i)
+def minimum_sums(F: type[Blocks256], x: Traced, K: Traced, b: Traced, i: int, lanes: int = 8) -> Traced:
+    at = x + Q256.sums(K) + b * 16 if F.sub == 32 else x + Q256.start(K) + b * 64
+    return broadcast(f"i16x{2 * lanes}", "i32", at + 4 * i)
 
 
 def minimum_unit(F: type[Blocks256]) -> float:
@@ -77,14 +70,6 @@ def minimum_unit(F: type[Blocks256]) -> float:
 
 
 # ---------------------------------------------------------------- tiles
-
-
-def begin(address: Traced, first: Traced) -> Traced:
-    """What a tile's sums start from: nothing for the first stretch of features, else what is stored there."""
-    v = Var(const("f32x8", 0))
-    with when(first.differs(0)):
-        v.set(load("f32x8", address))
-    return v.get()
 
 
 class Tile:
@@ -96,6 +81,26 @@ class Tile:
 
     def __init__(self, F: type[Format], data: Traced, side: Traced):
         self.F, self.data, self.side = F, data, side
+        self.lanes = tracer.target.lanes
+        self.parts = [4 * self.lanes * r for r in range(16 // self.lanes)]
+        """Byte offsets of the vectors that make up 16 rows of 32-bit numbers."""
+
+    def vectors(self, kind: str, address: Traced) -> list[Traced]:
+        """What lies at `address` for 16 rows, 32 bits each, in lanes of type `kind`."""
+        count = self.lanes * 32 // int(kind[1:])
+        return [load(f"{kind}x{count}", address + r) for r in self.parts]
+
+    def begin(self, y: Traced, first: Traced) -> list[Var]:
+        """What a column's sums start from: nothing for the first stretch of features, else what is stored there."""
+        totals = [zeros(self.lanes) for _ in self.parts]
+        with when(first.differs(0)):
+            for total, v in zip(totals, self.vectors("f32", y), strict=True):
+                total.set(v)
+        return totals
+
+    def broadcast(self, address: Traced) -> Traced:
+        """One float32, the same for every row."""
+        return broadcast(f"f32x{self.lanes}", "f32", address)
 
 
 class Tile32(Tile):
@@ -108,36 +113,33 @@ class Tile32(Tile):
             if self.F.mins:
                 store(self.side + 2 * TILE + b * 64 + 32 * half, load_half(p + 16))
             for g, q in self.F.quants(quants):
-                store(self.data + b * 512 + 64 * g + 32 * half, q)
+                store(self.data + b * 512 + 64 * g + 32 * half, dots.encode(self.F, q))
 
     def product(self, columns, K, k, blocks, y, y_stride):
         F = self.F
-        totals = [[Var(begin(y + y_stride * c + 32 * r, k)) for r in range(2)] for c in range(len(columns))]
+        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
         first = (k >> 5) * 4
         for b in loop(blocks * (F.block >> 5)):
             at = [x + first + b * 4 for x in columns]
-            begun = [start32(F, a + Q32.start(K, F.offset) if F.offset else a) for a in at]
-            sums = [[v, v] for v in begun]
+            starts = [start32(F, a, K, self.lanes) for a in at]
+            sums = [[dots.Sum(F, begin) for _ in self.parts] for begin in starts]
             for g in range(8):
-                q = [load("i8x32", self.data + b * 512 + 64 * g + 32 * r) for r in range(2)]
-                magnitude = [sign(v, v) for v in q] if F.signed else q
+                quants = self.vectors("i8", self.data + b * 512 + 64 * g)
                 for c, x in enumerate(columns):
-                    v = four(x + k + b * 32 + 4 * g)
-                    for r in range(2):
-                        step = maddwd(signed_product(q[r], magnitude[r], v), 1) if F.signed else maddubs(q[r], v)
-                        sums[c][r] = pin(sums[c][r] + step)
-            d = [load("f32x8", self.side + b * 64 + 32 * r) for r in range(2)]
+                    v = four(x + k + b * 32 + 4 * g, self.lanes)
+                    for r, q in enumerate(quants):
+                        sums[c][r].add(q, v)
+            d = self.vectors("f32", self.side + b * 64)
             for c, a in enumerate(at):
-                scale = broadcast("f32x8", "f32", a + Q32.scale(K))
-                for r in range(2):
-                    whole = sums[c][r] if F.signed else maddwd(sums[c][r], 1)
-                    totals[c][r].set(fma(whole.to("f32x8"), d[r] * scale, totals[c][r]))
+                scale = self.broadcast(a + Q32.scale(K))
+                for r, total in enumerate(totals[c]):
+                    total.set(fma(sums[c][r].result().to(d[r].type), d[r] * scale, total))
             if F.mins:
                 for c, a in enumerate(at):
-                    total = broadcast("f32x8", "f32", a + Q32.scaled_sum(K))
-                    for r in range(2):
-                        m = load("f32x8", self.side + 2 * TILE + b * 64 + 32 * r)
-                        totals[c][r].set(fma(m, total, totals[c][r]))
+                    scaled = self.broadcast(a + Q32.scaled_sum(K))
+                    minimums = self.vectors("f32", self.side + 2 * TILE + b * 64)
+                    for m, total in zip(minimums, totals[c], strict=True):
+                        total.set(fma(m, scaled, total))
         return totals
 
 
@@ -164,49 +166,44 @@ class Tile256(Tile):
                     store(side + 64 * (2 + self.subs + i), m)
             for j in loop(F.steps):
                 for s, scale, quants in F.step(p, j):
-                    store(side + s * 64 + 128, pairs(scale))
+                    store(side + s * 64 + 128, dots.scales(scale))
                     for g, q in enumerate(quants):
-                        store(self.data + b * 4096 + s * (16 * F.sub) + 64 * g + 32 * half, q)
+                        store(self.data + b * 4096 + s * (16 * F.sub) + 64 * g + 32 * half, dots.encode(F, q))
 
     def product(self, columns, K, k, blocks, y, y_stride):
         F = self.F
-        totals = [[Var(begin(y + y_stride * c + 32 * r, k)) for r in range(2)] for c in range(len(columns))]
+        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
         first = k >> 8
         for i in loop(blocks):
             b, side = first + i, self.side + i * self.side_bytes
-            weighted = [[Var(const("i32x8", 0)) for _ in range(2)] for _ in columns]
+            weighted = [[Var(const(f"i32x{self.lanes}", 0)) for _ in self.parts] for _ in columns]
             for s in loop(self.subs):
-                starts = [start256(F, x + Q256.start(K) + b * 64 + s * (F.sub // 4)) for x in columns]
-                sums = [[v, v] for v in starts]
-                scales = [load("i16x16", side + 128 + s * 64 + 32 * r) for r in range(2)]
+                starts = [start256(F, x, K, b, s, self.lanes) for x in columns]
+                scales = self.vectors(dots.scale_kind(), side + 128 + s * 64)
+                sums = [[dots.Sum(F, begin, scale) for scale in scales] for begin in starts]
                 for g in range(F.sub // 4):
-                    q = [load("i8x32", self.data + i * 4096 + s * (16 * F.sub) + 64 * g + 32 * r) for r in range(2)]
-                    magnitude = [sign(v, v) for v in q] if F.signed else q
+                    quants = self.vectors("i8", self.data + i * 4096 + s * (16 * F.sub) + 64 * g)
                     for c, x in enumerate(columns):
-                        v = four(x + b * 256 + s * F.sub + 4 * g)
-                        for r in range(2):
-                            if F.signed:
-                                weighted[c][r] += maddwd(signed_product(q[r], magnitude[r], v), scales[r])
-                            else:
-                                sums[c][r] = pin(sums[c][r] + maddubs(q[r], v))
-                if not F.signed:
-                    for c in range(len(columns)):
-                        for r in range(2):
-                            weighted[c][r] += maddwd(sums[c][r], scales[r])
+                        v = four(x + b * 256 + s * F.sub + 4 * g, self.lanes)
+                        for r, q in enumerate(quants):
+                            sums[c][r].add(q, v)
+                for c in range(len(columns)):
+                    for r, total in enumerate(weighted[c]):
+                        total += sums[c][r].result()
             for c, x in enumerate(columns):
-                scale = broadcast("f32x8", "f32", x + Q256.scale(K) + b * 4)
-                for r in range(2):
-                    d = load("f32x8", side + 32 * r)
-                    totals[c][r].set(fma(weighted[c][r].to("f32x8"), d * scale, totals[c][r]))
+                scale = self.broadcast(x + Q256.scale(K) + b * 4)
+                d = self.vectors("f32", side)
+                for r, total in enumerate(totals[c]):
+                    total.set(fma(weighted[c][r].to(d[r].type), d[r] * scale, total))
                 if F.mins:
-                    count = 4 if F.sub == 32 else 16
-                    for r in range(2):
-                        minimum = const("i32x8", 0)
-                        for i_min in range(count):
-                            m = load("i16x16", side + 64 * (2 + self.subs + i_min) + 32 * r)
-                            minimum = minimum + maddwd(m, minimum_sums(F, x, K, b, i_min))
-                        dmin = load("f32x8", side + 64 + 32 * r)
-                        totals[c][r] -= minimum.to("f32x8") * (dmin * scale * minimum_unit(F))
+                    minimums = [const(f"i32x{self.lanes}", 0) for _ in self.parts]
+                    for n in range(4 if F.sub == 32 else 16):
+                        x_sums = minimum_sums(F, x, K, b, n, self.lanes)
+                        for r, m in enumerate(self.vectors("i16", side + 64 * (2 + self.subs + n))):
+                            minimums[r] = minimums[r] + maddwd(m, x_sums)
+                    dmin = self.vectors("f32", side + 64)
+                    for r, total in enumerate(totals[c]):
+                        total -= minimums[r].to(d[r].type) * (dmin[r] * scale * minimum_unit(F))
         return totals
 
 
@@ -218,13 +215,13 @@ class TileFloat(Tile):
             store(self.data + b * 64 + 32 * half, self.F.load8(w + b * self.F.bytes8))
 
     def product(self, columns, K, k, blocks, y, y_stride):
-        totals = [[Var(begin(y + y_stride * c + 32 * r, k)) for r in range(2)] for c in range(len(columns))]
+        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
         for b in loop(blocks):
-            w = [load("f32x8", self.data + b * 64 + 32 * r) for r in range(2)]
+            w = self.vectors("f32", self.data + b * 64)
             for c, x in enumerate(columns):
-                v = broadcast("f32x8", "f32", x + (k + b) * 4)
-                for r in range(2):
-                    totals[c][r].set(fma(w[r], v, totals[c][r]))
+                v = self.broadcast(x + (k + b) * 4)
+                for r, total in enumerate(totals[c]):
+                    total.set(fma(w[r], v, total))
         return totals
 
 
