@@ -15,7 +15,7 @@ def follows(grammar: str, text: str) -> bool:
     """Whether masks let a text come, byte by byte, and then let it end."""
     matcher = compile_gbnf(TOKENIZER, grammar).matcher()
     for byte in text.encode():
-        if not matcher.mask()[byte]:
+        if byte not in matcher.mask():
             return False
         matcher.accept(byte)
     return matcher.complete

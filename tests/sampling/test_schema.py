@@ -43,7 +43,7 @@ TOKENIZER = Pieces(
 def follows(schema, text: str) -> bool:
     matcher = compile_schema(TOKENIZER, schema).matcher()
     for byte in text.encode():
-        if not matcher.mask()[byte]:
+        if byte not in matcher.mask():
             return False
         matcher.accept(byte)
     return matcher.complete

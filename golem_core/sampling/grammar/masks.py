@@ -17,6 +17,7 @@ import numpy as np
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.grammar.ast import Grammar, pruned
 from golem_core.sampling.grammar.lark import versions
+from golem_core.sampling.grammar.token_set import TokenSet
 
 if TYPE_CHECKING:
     from golem_core.text import Tokenizer
@@ -154,23 +155,26 @@ class GrammarMatcher:
     def __init__(self, vocabulary: Vocabulary, matcher: Any):
         self._vocabulary = vocabulary
         self._matcher = matcher
-        self._mask: np.ndarray | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the answer may end here."""
         return self._matcher.is_accepting()
 
-    def mask(self) -> np.ndarray:
-        """Which tokens may come next: bool (tokens of the vocabulary,), valid until the next call.
+    def mask(self, size: int | None = None) -> TokenSet:
+        """Which tokens may come next, of those below `size`, by default those of the vocabulary.
 
         Whether the answer may end is not in it.  Raises GolemError where the grammar is too ambiguous to go on.
         """
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if self._matcher.get_error().startswith("NoExtension"):  # the grammar goes on, and no token does
-            return np.zeros(self._vocabulary.size, bool)
-        self._check()
-        return np.unpackbits(bits, count=self._vocabulary.size, bitorder="little").view(bool)
+        size = self._vocabulary.size if size is None else size
+        bits = bytearray(self._matcher.compute_bitmask())
+        if self._matcher.is_error():
+            if self._matcher.get_error().startswith("NoExtension"):  # the grammar goes on, and no token does
+                return TokenSet.none(size)
+            self._check()
+        end = self._vocabulary.size  # the token that the table of the tokens' bytes has for it
+        bits[end >> 3] &= ~(1 << (end & 7))
+        return TokenSet(size, np.frombuffer(bits, np.uint8))
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

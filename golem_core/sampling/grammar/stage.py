@@ -14,6 +14,7 @@ import numpy as np
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.chain import Candidates, SamplerContext, SamplerStage
 from golem_core.sampling.grammar.masks import CompiledGrammar
+from golem_core.sampling.grammar.token_set import TokenSet
 
 if TYPE_CHECKING:
     from golem_core.sampling.params import SamplingParams
@@ -64,15 +65,15 @@ class GrammarSampler:
         size = len(candidates) if candidates.ids is None else int(candidates.ids.max(initial=0)) + 1
         allowed = self._allowed(size)
         if candidates.ids is not None:
-            candidates.keep(np.flatnonzero(allowed[candidates.ids]))
+            candidates.keep(np.flatnonzero(allowed.flags()[candidates.ids]))
             return
-        count = np.count_nonzero(allowed)
+        count = len(allowed)
         if count == 0:
             raise GolemError("the grammar is not complete, and no token of the vocabulary goes on with it")
-        if count * _FEW < len(candidates):
-            candidates.keep(np.flatnonzero(allowed))
+        if count * _FEW < size:
+            candidates.keep(allowed.ids())
         else:
-            candidates.logits[np.flatnonzero(~allowed)] = -np.inf
+            allowed.hold(candidates.logits)
 
     def accept(self, token: int) -> None:
         if token in self._tokenizer.eog:
@@ -94,31 +95,24 @@ class GrammarSampler:
         if self._before.state == "over":
             self._before = None
 
-    def _allowed(self, size: int) -> np.ndarray:
-        """Which of the tokens below `size` may be drawn: bool (size,)."""
-        ends = self._ends[self._ends < size]
+    def _allowed(self, size: int) -> TokenSet:
+        """Which of the tokens below `size` may be drawn."""
         if self._ended:
-            return _with(np.zeros(size, bool), ends, True)
-        if self._before is None:
-            return _with(self._mask(size), ends, self._matcher.complete)
-        state = self._before.state
-        if state == "inside":
-            allowed = _with(np.ones(size, bool), self._before.late(), False)
-            return _with(allowed, ends, False)
-        allowed = self._mask(size) if self._alive else np.zeros(size, bool)
-        complete = self._alive and self._matcher.complete
-        further = self._before.opening() if state == "undecided" else self._before.breaks()
-        allowed = _with(allowed, further, True)
-        return _with(allowed, ends, complete)
-
-    def _mask(self, size: int) -> np.ndarray:
-        mask = self._matcher.mask()
-        return mask[:size] if size <= len(mask) else np.concatenate([mask, np.zeros(size - len(mask), bool)])
-
-
-def _with(allowed: np.ndarray, tokens: np.ndarray, value: bool) -> np.ndarray:
-    allowed[tokens[tokens < len(allowed)]] = value
-    return allowed
+            allowed, complete = TokenSet.none(size), True
+        elif self._before is None:
+            allowed, complete = self._matcher.mask(size), self._matcher.complete
+        elif self._before.state == "inside":
+            allowed, complete = TokenSet.every(size), False
+            allowed.remove(self._before.late())
+        else:
+            allowed = self._matcher.mask(size) if self._alive else TokenSet.none(size)
+            complete = self._alive and self._matcher.complete
+            allowed.add(self._before.opening() if self._before.state == "undecided" else self._before.breaks())
+        if complete:
+            allowed.add(self._ends)
+        else:
+            allowed.remove(self._ends)
+        return allowed
 
 
 class _Before:
