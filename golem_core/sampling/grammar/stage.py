@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGE", "Constraint", "Thought"]
 
-_FEW = 8  # where fewer than one in so many tokens is allowed, the others are dropped instead of made impossible
 _MOST_BREAKS = 2  # line ends between a thought and the answer proper
 
 
@@ -67,10 +66,9 @@ class GrammarSampler:
         if candidates.ids is not None:
             candidates.keep(np.flatnonzero(allowed.flags()[candidates.ids]))
             return
-        count = len(allowed)
-        if count == 0:
+        if not allowed:
             raise GolemError("the grammar is not complete, and no token of the vocabulary goes on with it")
-        if count * _FEW < size:
+        if allowed.sparse:  # the others are dropped, which is faster than making them impossible
             candidates.keep(allowed.ids())
         else:
             allowed.hold(candidates.logits)
@@ -103,15 +101,13 @@ class GrammarSampler:
             allowed, complete = self._matcher.mask(size), self._matcher.complete
         elif self._before.state == "inside":
             allowed, complete = TokenSet.every(size), False
-            allowed.remove(self._before.late())
+            allowed.remove(np.concatenate([self._before.late(), self._ends]))
         else:
             allowed = self._matcher.mask(size) if self._alive else TokenSet.none(size)
             complete = self._alive and self._matcher.complete
             allowed.add(self._before.opening() if self._before.state == "undecided" else self._before.breaks())
         if complete:
             allowed.add(self._ends)
-        else:
-            allowed.remove(self._ends)
         return allowed
 
 

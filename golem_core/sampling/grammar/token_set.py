@@ -39,6 +39,14 @@ class TokenSet:
     def __len__(self) -> int:
         return int.from_bytes(self._bits, "little").bit_count()
 
+    def __bool__(self) -> bool:
+        return bool(self._bits.any())
+
+    @property
+    def sparse(self) -> bool:
+        """Whether at least seven in eight tokens are not in the set, counted coarsely."""
+        return np.count_nonzero(self._bits) * 8 <= len(self._bits)
+
     def __contains__(self, token: int) -> bool:
         return 0 <= token < self.size and bool(self._bits[token >> 3] >> (token & 7) & 1)
 
