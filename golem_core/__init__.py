@@ -3,14 +3,20 @@
 A plugin imports from `golem_core` itself and from no module below it.
 """
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from golem_core.api import LoadedModel as LoadedModel
 from golem_core.api import load as load
+from golem_core.api import open_device as open_device
 from golem_core.engine.roles import Architecture as Architecture
 from golem_core.engine.roles import ChatModel as ChatModel
 from golem_core.engine.roles import SamplingDefaults as SamplingDefaults
 from golem_core.errors import BadFile as BadFile
 from golem_core.errors import BadRequest as BadRequest
 from golem_core.errors import GolemError as GolemError
+from golem_core.errors import Unavailable as Unavailable
 from golem_core.errors import Unsupported as Unsupported
 from golem_core.files import Keys as Keys
 from golem_core.files import Metadata as Metadata
@@ -22,6 +28,8 @@ from golem_core.files import block_tensors as block_tensors
 from golem_core.files import check_tensors as check_tensors
 from golem_core.files import dequantize_rows as dequantize_rows
 from golem_core.files import open_model as open_model
+from golem_core.files import open_safetensors as open_safetensors
+from golem_core.files import read_json as read_json
 from golem_core.graph import Columns as Columns
 from golem_core.graph import Device as Device
 from golem_core.graph import Graph as Graph
@@ -56,6 +64,7 @@ from golem_core.hookspecs import Loaded as Loaded
 from golem_core.hookspecs import Part as Part
 from golem_core.hookspecs import hookimpl as hookimpl
 from golem_core.options import Option as Option
+from golem_core.progress import LoadProgress as LoadProgress
 from golem_core.sampling import Candidates as Candidates
 from golem_core.sampling import Sampler as Sampler
 from golem_core.sampling import SamplerContext as SamplerContext
@@ -70,3 +79,18 @@ from golem_core.text import TaggedCalls as TaggedCalls
 from golem_core.text import Tokenizer as Tokenizer
 from golem_core.text import UnreadableCall as UnreadableCall
 from golem_core.text import tokenizer_from_metadata as tokenizer_from_metadata
+
+if _TYPE_CHECKING:
+    from golem_core.server.app import Server as Server
+    from golem_core.server.disconnect import unless_gone as unless_gone
+    from golem_core.server.errors import Refusal as Refusal
+    from golem_core.server.log import note_request as note_request
+
+_OF_THE_SERVER = {"Server": "app", "Refusal": "errors", "note_request": "log", "unless_gone": "disconnect"}
+
+
+def __getattr__(name: str) -> _Any:
+    """What belongs to the server is imported when it is asked for: a program without one needs no web framework."""
+    if name in _OF_THE_SERVER:
+        return getattr(_importlib.import_module(f"golem_core.server.{_OF_THE_SERVER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

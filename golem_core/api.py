@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 if TYPE_CHECKING:
     from golem_core.engine import Engine, Generation, Token
     from golem_core.engine.roles import ChatModel
+    from golem_core.graph import Device
     from golem_core.sampling.grammar import Constraint
     from golem_core.text import ChatTemplate
 
@@ -83,6 +84,16 @@ def load(
         raise
     _give_back()
     return LoadedModel(model, engine, opened)
+
+
+def open_device(options: Mapping[str, Any]) -> Device:
+    """The device that the command-line options ask for: "device" names its kind, the rest are its own.
+
+    Raises Unsupported where no installed plugin drives such a device, or the device is not there.
+    """
+    from golem_core import plugins
+
+    return plugins.device(options["device"]).open(options)
 
 
 def _give_back() -> None:

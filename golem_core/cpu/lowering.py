@@ -39,7 +39,7 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ forms
 
     def table(self) -> Lowering:
-        entrywise = ("add", "gelu", "mul", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
+        entrywise = ("add", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
         products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine")
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
         others = ("attend", "attend_columns", "causal_conv1d", "delta_net", "pool", "store", *norms, *products)
@@ -145,7 +145,7 @@ class CpuLowering(AttentionLowering):
         x, y = p.read(node["x"]), p.write(node.results[0])
         p.step(activation_name(node), x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
 
-    gelu = sigmoid = silu = softplus = unary
+    gelu = relu = sigmoid = silu = softplus = unary
 
     def scale(self, p: Planner, node: Node) -> None:
         self.unary(p, node, float(node["by"]))
@@ -258,7 +258,7 @@ class CpuLowering(AttentionLowering):
             residual(without_post),
             residual(None),
             Fusion(
-                Pattern(("mul",), "mul", {"a": Pattern(("gelu", "sigmoid", "silu"), "act")}),
+                Pattern(("mul",), "mul", {"a": Pattern(("gelu", "relu", "sigmoid", "silu"), "act")}),
                 outputs,
                 self.emit_gated,
                 values_only,

@@ -6,8 +6,9 @@ from .expected import TensorSpec, block_tensors, check_tensors
 from .keys import Keys
 from .mapped import release_pages
 from .metadata import Metadata
-from .model import ModelFile, open_model
+from .model import ModelFile, open_model, open_safetensors
 from .quants import DECODERS, dequantize, dequantize_rows
+from .safetensors import read_json
 from .types import GGUF_TYPES, SAFETENSORS_TYPES, TYPES, TensorType
 from .weights import Weight, Weights
 
@@ -28,5 +29,7 @@ __all__ = [
     "dequantize",
     "dequantize_rows",
     "open_model",
+    "open_safetensors",
+    "read_json",
     "release_pages",
 ]

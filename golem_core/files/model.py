@@ -78,6 +78,16 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
     return ModelFile(path, name, contents)
 
 
+def open_safetensors(path: str | PathLike[str], architecture: str) -> ModelFile:
+    """Opens one safetensors file as a model of `architecture`, for directories laid out in a way of their own.
+
+    Its metadata are the header's texts.  Raises BadFile naming the file and what is wrong with it.
+    """
+    from .safetensors import read_safetensors
+
+    return ModelFile(Path(path), architecture, read_safetensors(Path(path)))
+
+
 def _gguf_architecture(metadata: Metadata) -> object:
     return metadata.get("general.architecture")
 

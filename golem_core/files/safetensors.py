@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from math import prod
+from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,6 +47,11 @@ def read_directory(path: Path) -> Contents:
         file, tensors, _ = _read_file(whole if whole in found else found[0])
         files = (file,)
     return Contents(files, Metadata(config_path, config), tensors)
+
+
+def read_json(path: str | PathLike[str]) -> Metadata:
+    """The object in a JSON file of at most 32 MB.  Raises BadFile naming the file and what is wrong with it."""
+    return Metadata(path, _json_object(Path(path)))
 
 
 def read_safetensors(path: Path) -> Contents:

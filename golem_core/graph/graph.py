@@ -67,6 +67,7 @@ class Graph:
     lookup = ops.lookup
     mul = ops.mul
     pool = ops.pool
+    relu = ops.relu
     rms_norm = ops.rms_norm
     rope = ops.rope
     route = ops.route

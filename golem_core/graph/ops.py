@@ -211,6 +211,17 @@ def _(run: Run, x, exact):
 
 
 @op()
+def relu(g: Graph, x: Value) -> Value:
+    """max(x, 0)."""
+    return result(x.shape)
+
+
+@relu.define
+def _(run: Run, x):
+    return np.maximum(x, f32(0))
+
+
+@op()
 def silu(g: Graph, x: Value) -> Value:
     """x / (1 + exp(-x))."""
     return result(x.shape)

@@ -21,7 +21,6 @@ from litestar import Litestar, Request
 
 from golem_core import plugins
 from golem_core.errors import GolemError
-from golem_core.hookspecs import Loaded
 from golem_core.options import Address
 from golem_core.server import errors
 from golem_core.server.cors import Cors
@@ -54,7 +53,7 @@ class Server:
     name: str
     options: Mapping[str, Any]
     chat: LoadedChat | None = None
-    parts: dict[str, Loaded] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
     envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
     admissions: dict[str, Admission] = field(default_factory=dict)
     starting: list[Callable[[str], None]] = field(default_factory=list)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar import Response
 from litestar.exceptions import HTTPException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.server.disconnect import ClientGone
@@ -116,7 +117,7 @@ def handler(envelopes: Mapping[str, Envelope]) -> Callable[[Request, Exception],
             allowed = ", ".join(_methods(request.app, path))
             message = f"{request.method} is not a method of {path}; it takes {allowed}"
             refusal = Refusal(405, message, headers={"allow": allowed})
-        elif refusal.status == 413:
+        elif isinstance(error, RequestEntityTooLarge):
             refusal = Refusal(413, f"the request's body is larger than {request.app.request_max_body_size} bytes")
         entry(request.scope).refusal = refusal.message
         return respond(envelopes, path, refusal)

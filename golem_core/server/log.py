@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from golem_core.engine import Generation
 
-__all__ = ["Entry", "RequestLog", "duration", "entry", "say"]
+__all__ = ["Entry", "RequestLog", "duration", "entry", "note_request", "say"]
 
 _KEY = "golem.entry"
 
@@ -71,6 +71,11 @@ def _rate(count: int, seconds: float) -> float:
 def entry(scope: Any) -> Entry:
     """The log entry of the request with this ASGI scope."""
     return scope.setdefault(_KEY, Entry())
+
+
+def note_request(request: Any, text: str) -> None:
+    """Adds what a handler has to say to the log line of its request."""
+    entry(request.scope).notes.append(text)
 
 
 class RequestLog:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golem_core.errors import BadFile, Unsupported
-from golem_core.files import open_model
+from golem_core.files import open_model, open_safetensors, read_json
 from golem_core.files.safetensors import read_safetensors
 
 CONFIG = {"architectures": ["TinyForCausalLM"], "model_type": "tiny", "text_config": {"hidden_size": 8}}
@@ -216,3 +216,26 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, safetensors_bytes):
         path.write_bytes(whole[:length])
         with pytest.raises(BadFile, match=rf"{length}\.safetensors: "):
             read_safetensors(path)
+
+
+def test_one_file_is_opened_as_a_model_of_the_architecture_that_is_named(tmp_path) -> None:
+    header = (
+        b'{"a.weight": {"dtype": "F16", "shape": [1, 2], "data_offsets": [0, 4]}, "__metadata__": {"format": "pt"}}'
+    )
+    path = tmp_path / "any.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\x3c\0\x40")
+    with open_safetensors(path, "toy") as file:
+        assert file.architecture == "toy" and dict(file.metadata) == {"format": "pt"}
+        assert file.weights.a.dequantize().tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1', b'{"a": 1, "a": 2}', b"\xff"])
+def test_a_json_file_is_an_object_or_refused_by_name(tmp_path, content) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b'{"a": {"b": 3}}')
+    assert read_json(path).scoped("a").number("b", int) == 3
+    path.write_bytes(content)
+    with pytest.raises(BadFile, match=r"config\.json"):
+        read_json(path)
+    with pytest.raises(BadFile, match=r"none\.json: cannot be read"):
+        read_json(tmp_path / "none.json")

@@ -250,6 +250,7 @@ for _n in (64, 19):
         w, one = random_weight(rng, "w", "F32", n), random_weight(rng, "one", "F32", 1)
         for name, y in {
             "gelu": g.gelu(a), "gelu-exact": g.gelu(a, exact=True),
+            "relu": g.relu(a), "gated-relu": g.relu(a) * b,
             "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
             "sigmoid": g.sigmoid(a), "softplus": g.softplus(a), "gated-sigmoid": b * g.sigmoid(a),
             "add": a + b, "mul": a * b, "twice": a + a, "add-vector": a + w, "mul-vector": a * w, "mul-one": a * one,
@@ -276,7 +277,7 @@ def _(g, rng):
 @case("extremes")
 def _(g, rng):
     a = x(g, rng, 32, scale=1000.0)
-    for name in ("gelu", "sigmoid", "silu", "softplus"):
+    for name in ("gelu", "relu", "sigmoid", "silu", "softplus"):
         g.output(name, getattr(g, name)(a))
     g.output("gelu-exact", g.gelu(a, exact=True))
     g.output("softcap", g.softcap(a, cap=30.0))

@@ -33,7 +33,9 @@ def project(folder: Path) -> dict[str, Any]:
 def public_names() -> set[str]:
     """What `golem_core/__init__.py` re-exports."""
     tree = ast.parse((ROOT / "golem_core" / "__init__.py").read_text(encoding="utf-8"))
-    return {name.asname or name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    imported = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    names = {name.asname or name.name for node in imported for name in node.names}
+    return {name for name in names if not name.startswith("_")}
 
 
 def label(path: Path) -> str:

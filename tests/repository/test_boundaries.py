@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from repository_layout import PACKAGES, core_modules, import_name, label, modules, project, public_names
 
+import golem_core
+
 # ---------------------------------------------------------------- what packages import
 
 
@@ -52,6 +54,13 @@ def uses_beyond(source: str, package: str, public: set[str]) -> list[str]:
 )
 def test_the_check_sees_every_way_of_reaching_below_the_public_names(source: str, taken: list[str]) -> None:
     assert uses_beyond(source, "golem_core", {"Graph"}) == taken
+
+
+def test_every_public_name_is_there() -> None:
+    missing = [name for name in sorted(public_names()) if not hasattr(golem_core, name)]
+    assert not missing
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        golem_core.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=label)

@@ -91,6 +91,10 @@ def gelu_exact(x: Traced) -> Traced:
     return x * select(x > 0.0, const(x.type, 1.0) - tail, tail)
 
 
+def relu(x: Traced) -> Traced:
+    return select(x < 0.0, const(x.type, 0.0), x)
+
+
 def sigmoid(x: Traced) -> Traced:
     return sigmoid_of_negative(x * -1.0)
 
@@ -105,7 +109,7 @@ def softplus(x: Traced) -> Traced:
     return vmax(x, const(x.type, 0.0)) + s * p * 2.0
 
 
-ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "sigmoid": sigmoid, "silu": silu}
+ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu, "sigmoid": sigmoid, "silu": silu}
 
 
 def inverse_rms(x: Traced, n: Traced, eps: Traced) -> Traced:
@@ -137,6 +141,7 @@ def unary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
 
 unary("gelu", lambda x, by: gelu(x))
 unary("gelu_exact", lambda x, by: gelu_exact(x))
+unary("relu", lambda x, by: relu(x))
 unary("silu", lambda x, by: silu(x))
 unary("sigmoid", lambda x, by: sigmoid(x))
 unary("softplus", lambda x, by: softplus(x))
