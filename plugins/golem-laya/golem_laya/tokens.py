@@ -1,0 +1,66 @@
+"""The checkpoint's tokenizer, and the three marks that sequences are built with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from golem_core import BadFile, Metadata, read_json
+
+_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), "�")
+
+
+class Tokens:
+    """`encode` gives the ids of a text by itself; `start`, `end` and `mark` are the ids around texts.
+
+    Texts of added tokens count as these tokens wherever they are typed, but for the mark's: it becomes a space, so that
+    nobody can add an option.  A lone surrogate is read as U+FFFD.
+    """
+
+    def __init__(self, directory: Path):
+        """Raises BadFile naming the file and what is wrong with it."""
+        from tokenizers import Tokenizer
+
+        path = directory / "tokenizer.json"
+        described = read_json(path)
+        kind = described.scoped("pre_tokenizer").get("type")
+        if kind not in ("ByteLevel", "Metaspace"):
+            raise BadFile(f"{path}: pre_tokenizer.type is {kind!r}; 'ByteLevel' or 'Metaspace' was expected")
+        try:
+            self._tokenizer = Tokenizer.from_str(json.dumps(dict(described)))
+        except BaseException as error:  # the library's panics are no Exceptions
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise BadFile(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        names = read_json(directory / "tokenizer_config.json")
+        self.start = self._id(path, _named(names, "cls_token"))
+        self.end = self._id(path, _named(names, "sep_token"))
+        self._mark_text = _named(names, "mask_token")
+        self.mark = self._id(path, self._mark_text)
+
+    @property
+    def size(self) -> int:
+        """One more than the highest id."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without marks around it."""
+        text = text.replace(self._mark_text, " ").translate(_SURROGATES)
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def _id(self, path: Path, text: str) -> int:
+        found = self._tokenizer.token_to_id(text)
+        if found is None:
+            raise BadFile(f"{path}: there is no token {text!r}, which tokenizer_config.json names")
+        return found
+
+
+def _named(names: Metadata, key: str) -> str:
+    """The text of a token in tokenizer_config.json, which may be wrapped into an object."""
+    value: Any = names.required(key)
+    if isinstance(value, dict):
+        return names.scoped(key).text("content")
+    return names.text(key)
