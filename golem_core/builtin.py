@@ -20,7 +20,9 @@ def _probe_cpu() -> str:
     import os
     import platform
 
-    return f"{platform.machine()}, {os.cpu_count()} processors"
+    from golem_core.cpu.target import Target
+
+    return f"{platform.machine()}, {os.cpu_count()} processors, kernels for {Target.host().paths[0]}"
 
 
 def _open_cpu(options: Mapping[str, Any]) -> Any:

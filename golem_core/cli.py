@@ -1,4 +1,4 @@
-"""The `golem` command line: serve, run, bench, plugins, and whatever commands plugins add.
+"""The `golem` command line: serve, run, bench, plugins, devices, and whatever commands plugins add.
 
 Every option is accepted with one dash and with two, and has an environment variable that it beats.  A mistake is
 one line on standard error that names the option and the value, with exit status 2; a part that cannot be had is
@@ -18,7 +18,8 @@ import click
 from click.core import ParameterSource
 
 from golem_core import bench, plugins
-from golem_core.errors import GolemError
+from golem_core.errors import GolemError, Unsupported
+from golem_core.hookspecs import DeviceType
 from golem_core.options import Option
 
 __all__ = ["cli", "main"]
@@ -221,6 +222,23 @@ def list_plugins(as_json: bool) -> None:
     _write_plugins(found, as_json)
     if failure is not None:
         raise failure
+
+
+@cli.command("devices")
+@click.option("--json", "-json", "as_json", is_flag=True, help="Write JSON instead of a table.")
+def list_devices(as_json: bool) -> None:
+    """List the kinds of devices, and what of each is on this machine."""
+    records = []
+    for plugin, kind in plugins.installed().ask("golem_devices", DeviceType):
+        try:
+            records.append({"name": kind.name, "plugin": plugin.name, "there": True, "description": kind.probe()})
+        except Unsupported as error:
+            records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": str(error)})
+    if as_json:
+        click.echo(json.dumps(records, indent=2, ensure_ascii=False))
+        return
+    for record in records:
+        click.echo(f"{record['name']}: {record['description']}")
 
 
 def _write_plugins(found: list[plugins.Plugin], as_json: bool) -> None:

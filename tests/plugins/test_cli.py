@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -157,6 +158,31 @@ def test_plugins_are_listed_with_their_failures(golem, package) -> None:
         "failures": ["ValueError: sorry"],
     }
     assert "golem_devices" in records["golem-core"]["hooks"]
+
+
+def test_devices_say_what_is_there_and_what_is_missing(golem, package) -> None:
+    package(
+        "golem-abacus",
+        "1",
+        "abacus",
+        """
+        from golem_core import DeviceType, Unsupported, hookimpl
+
+        def probe():
+            raise Unsupported("no beads")
+
+        @hookimpl
+        def golem_devices():
+            return [DeviceType("abacus", probe, print)]
+        """,
+    )
+    status, listing, _ = golem("devices")
+    assert status == 0
+    assert re.search(r"^cpu: .* processors, kernels for \S+$", listing, re.M)
+    assert re.search(r"^abacus: no beads$", listing, re.M)
+    records = {record["name"]: record for record in json.loads(golem("devices", "--json")[1])}
+    assert records["abacus"] == {"name": "abacus", "plugin": "abacus", "there": False, "description": "no beads"}
+    assert records["cpu"]["there"]
 
 
 def test_plugins_add_options_and_commands(golem, package) -> None:
