@@ -7,6 +7,7 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from golem_core.api import ChatAnswer as ChatAnswer
 from golem_core.api import LoadedModel as LoadedModel
 from golem_core.api import load as load
 from golem_core.api import open_device as open_device
@@ -71,10 +72,13 @@ from golem_core.sampling import SamplerContext as SamplerContext
 from golem_core.sampling import SamplerStage as SamplerStage
 from golem_core.sampling import SamplingParams as SamplingParams
 from golem_core.text import Call as Call
+from golem_core.text import Calls as Calls
 from golem_core.text import CallSyntax as CallSyntax
 from golem_core.text import ChatTemplate as ChatTemplate
+from golem_core.text import Content as Content
 from golem_core.text import JsonCalls as JsonCalls
 from golem_core.text import Markers as Markers
+from golem_core.text import Reasoning as Reasoning
 from golem_core.text import TaggedCalls as TaggedCalls
 from golem_core.text import Tokenizer as Tokenizer
 from golem_core.text import UnreadableCall as UnreadableCall

@@ -12,16 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 
 if TYPE_CHECKING:
-    from golem_core.engine import Engine, Generation, Token
+    from golem_core.engine import Engine, Generation, GenerationRequest, SortedAnswer, Token, WholeAnswer
     from golem_core.engine.roles import ChatModel
     from golem_core.graph import Device
-    from golem_core.sampling.grammar import Constraint
-    from golem_core.text import ChatTemplate
+    from golem_core.sampling.grammar import CompiledGrammar, Constraint
+    from golem_core.text import ChatTemplate, Event
 
 
 def load(
@@ -128,8 +128,8 @@ def _in_background(work: Callable[[], None], failure: str) -> Callable[[], None]
     return wait
 
 
-class Answer:
-    """An answer as it is drawn: an iterator over its tokens.
+class _Drawn:
+    """An answer under way.
 
     Leaving it before its end, or letting go of it, cancels it.  `generation` has the facts: why it ended, how much
     of the prompt was cached, and where the time went.
@@ -137,6 +137,26 @@ class Answer:
 
     def __init__(self, generation: Generation):
         self.generation = generation
+
+    def close(self) -> None:
+        """End the answer here."""
+        self.generation.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Answer(_Drawn):
+    """An answer as it is drawn: an iterator over its tokens.
+
+    Leaving it before its end, or letting go of it, cancels it.
+    """
 
     def __iter__(self) -> Iterator[Token]:
         return self
@@ -148,18 +168,32 @@ class Answer:
         """What is left of the answer, as one string."""
         return "".join(token.text for token in self)
 
-    def close(self) -> None:
-        """End the answer here."""
-        self.generation.cancel()
 
-    def __enter__(self) -> Answer:
-        return self
+class ChatAnswer(_Drawn):
+    """The answer to a conversation, sorted as it is drawn.
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    Iterate once over its pieces, each a `Reasoning`, a `Content` (with a `text`), or at the end a `Calls` (with
+    `calls`); the marks that the model writes around them are no part of any.  Or take it as a `whole`.  Leaving it
+    before its end, or letting go of it, cancels it.
+    """
 
-    def __del__(self) -> None:
-        self.close()
+    def __init__(self, answer: SortedAnswer):
+        super().__init__(answer.generation)
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[Event]:
+        """Raises BadRequest (code "unreadable_call") at the end for a tool call that cannot be read."""
+        for events in self._answer:
+            yield from events
+
+    def whole(self) -> WholeAnswer:
+        """Its `reasoning`, `content`, `calls` (each with `name` and `arguments`) and `finish_reason`, once it has
+        ended.  Raises what iterating raises."""
+        return self._answer.wait()
+
+    def text(self) -> str:
+        """Its content, once it has ended."""
+        return self.whole().content
 
 
 class LoadedModel:
@@ -220,18 +254,18 @@ class LoadedModel:
         first one takes a few seconds.  Each token comes with its log-probability unless `logprobs` is False, and with
         the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range.
         """
-        from golem_core.engine import GenerationRequest
-        from golem_core.sampling import SamplingParams
+        held = self._grammar(grammar, json_schema)
+        constraint = None
+        if held is not None:
+            from golem_core.sampling.grammar import Constraint
 
-        if grammar is not None or json_schema is not None:
-            sampling["grammar"] = self._constraint(grammar, json_schema)
-        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        preset = self.model.sampling
-        chosen = {name: getattr(preset, name) if value is None else value for name, value in given.items()}
-        request = GenerationRequest(
-            prompt=list(ids),
+            constraint = Constraint(held)
+        request = self._request(
+            list(ids),
+            {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+            constraint,
+            sampling | {"seed": seed},
             max_tokens=max_tokens,
-            sampling=SamplingParams(seed=seed, **chosen, **sampling),
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             ignore_eos=ignore_eos,
             logprobs=logprobs,
@@ -245,31 +279,79 @@ class LoadedModel:
         *,
         tools: list[dict[str, Any]] | None = None,
         template_variables: dict[str, Any] | None = None,
-        **generation: Any,
-    ) -> Answer:
+        max_tokens: int = 1024,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Iterable[str] = (),
+        grammar: str | None = None,
+        json_schema: Any = None,
+        ignore_eos: bool = False,
+        **sampling: Any,
+    ) -> ChatAnswer:
         """Answer a conversation, written down by the model's chat template.
 
-        `messages` are dicts with "role" and "content"; `generation` takes the keywords of `generate`.  Raises
-        BadRequest where the model has no template or the template refuses the messages.
+        `messages` are dicts with "role" and "content"; `tools` declares functions as OpenAI's API does.
+        `template_variables` go to the template: {"enable_thinking": True} has a model think first that can.  The other
+        keywords are those of `generate`; a `grammar` or a `json_schema` holds for the content, after a thought, and
+        leaves no calls.  Raises BadRequest where the model has no template or no tool calls, or the template refuses
+        the messages.
         """
+        from golem_core.engine import SortedAnswer, constraint
+        from golem_core.text.markers import argument_schemas
         from golem_core.text.template import RESERVED
 
         template = self._template()
-        variables = template_variables or {}
+        variables = {"enable_thinking": False, **(template_variables or {})}
         for name in RESERVED & variables.keys():
             raise BadRequest(f"template_variables: {name!r} is not a variable to set", param="template_variables")
-        prompt = template.render(messages, tools=tools, **variables)
-        return self.generate(self.model.tokenizer.encode(prompt, parse_special=True), **generation)
+        if tools and (self.model.markers.call is None or not template.takes("tools")):
+            raise BadRequest(f"tools: {self.name} has no tool calls", param="tools", code="tools_not_supported")
+        held = self._grammar(grammar, json_schema)
+        prompt = self.model.tokenizer.encode(template.render(messages, tools=tools, **variables), parse_special=True)
+        request = self._request(
+            prompt,
+            {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+            None if held is None else constraint(self.model, held, prompt, thinks=bool(variables["enable_thinking"])),
+            sampling | {"seed": seed},
+            max_tokens=max_tokens,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=ignore_eos,
+        )
+        schemas = argument_schemas(tools) if tools else None
+        return ChatAnswer(
+            SortedAnswer.submit(self.engine, self.model, request, markers=self.model.markers, tools=schemas)
+        )
 
-    def _constraint(self, grammar: str | None, json_schema: Any) -> Constraint:
-        from golem_core.sampling.grammar import Constraint, compile_gbnf, compile_schema
+    def _request(
+        self,
+        prompt: list[int],
+        chosen: dict[str, Any],
+        grammar: Constraint | None,
+        sampling: dict[str, Any],
+        **generation: Any,
+    ) -> GenerationRequest:
+        """A request whose sampling is what the model's file recommends where nothing is `chosen`."""
+        from golem_core.engine import GenerationRequest
+        from golem_core.sampling import SamplingParams
 
+        preset = self.model.sampling
+        chosen = {name: getattr(preset, name) if value is None else value for name, value in chosen.items()}
+        return GenerationRequest(prompt, sampling=SamplingParams(grammar=grammar, **chosen, **sampling), **generation)
+
+    def _grammar(self, grammar: str | None, json_schema: Any) -> CompiledGrammar | None:
+        from golem_core.sampling.grammar import compile_gbnf, compile_schema
+
+        if grammar is None and json_schema is None:
+            return None
         if json_schema is None:
             assert grammar is not None
-            return Constraint(compile_gbnf(self.model.tokenizer, grammar))
+            return compile_gbnf(self.model.tokenizer, grammar)
         if grammar is not None:
             raise BadRequest("grammar and json_schema were both given; an answer follows one of them", param="grammar")
-        return Constraint(compile_schema(self.model.tokenizer, json_schema))
+        return compile_schema(self.model.tokenizer, json_schema)
 
     def _template(self) -> ChatTemplate:
         from golem_core.text import ChatTemplate

@@ -192,6 +192,10 @@ _RUN_OPTIONS = [
     ),
     click.Option(["-stats", "--stats"], is_flag=True, help="Say how fast the answer was read and drawn."),
     click.Option(["-raw", "--raw"], is_flag=True, help="Complete the text as it stands, without the chat template."),
+    click.Option(["-grammar", "--grammar"], metavar="TEXT", help="GBNF that every answer follows."),
+    click.Option(["-grammar-file", "--grammar-file"], metavar="FILE", help="A file with such GBNF."),
+    click.Option(["-json-schema", "--json-schema"], metavar="JSON", help="A JSON schema that every answer follows."),
+    click.Option(["-json-schema-file", "--json-schema-file"], metavar="FILE", help="A file with such a schema."),
 ]
 
 _COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], list[click.Option]]] = [

@@ -8,12 +8,13 @@ output is no terminal.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golem_core.engine import GenerationRequest, SortedAnswer
+from golem_core.engine import GenerationRequest, SortedAnswer, constraint
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling import SamplingParams
 from golem_core.server.loading import LoadedChat, default_model, load_chat
@@ -21,6 +22,8 @@ from golem_core.text import Calls, Markers, Reasoning
 
 if TYPE_CHECKING:
     from golem_core.engine import Generation
+    from golem_core.sampling.grammar import CompiledGrammar
+    from golem_core.text import Tokenizer
 
 __all__ = ["Terminal", "run"]
 
@@ -41,7 +44,8 @@ def run(options: Mapping[str, Any]) -> None:
         path = Path(options["model"])
     chat = load_chat(options, path)
     try:
-        terminal = Terminal(chat, raw=options["raw"], stats=options["stats"])
+        grammar = asked_grammar(chat.model.tokenizer, options)
+        terminal = Terminal(chat, raw=options["raw"], stats=options["stats"], grammar=grammar)
         if options["stats"]:
             _note(f"loaded in {chat.load_seconds:.2f} s")
         if prompt is None:
@@ -52,13 +56,47 @@ def run(options: Mapping[str, Any]) -> None:
         chat.close()
 
 
+def asked_grammar(tokenizer: Tokenizer, options: Mapping[str, Any]) -> CompiledGrammar | None:
+    """What every answer is to follow, by the one of the options that was given; None for nothing.
+
+    Raises GolemError naming the option whose file or text cannot be used.
+    """
+    given = {name: value for name in _GRAMMARS if (value := options.get(name.replace("-", "_"))) is not None}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise GolemError(f"{' and '.join(f'-{name}' for name in given)} were both given; an answer follows one of them")
+    from golem_core.sampling.grammar import compile_gbnf, compile_schema
+
+    ((name, value),) = given.items()
+    text = _read(name, value) if name.endswith("-file") else value
+    if name.startswith("grammar"):
+        return compile_gbnf(tokenizer, text, param=f"-{name}")
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise GolemError(f"-{name}: not JSON: {error}") from None
+    return compile_schema(tokenizer, schema, param=f"-{name}")
+
+
+_GRAMMARS = ("grammar", "grammar-file", "json-schema", "json-schema-file")
+
+
+def _read(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise GolemError(f"-{name} {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
 class Terminal:
     """A conversation on standard input and output; notes and statistics go to standard error."""
 
-    def __init__(self, chat: LoadedChat, *, raw: bool, stats: bool):
+    def __init__(self, chat: LoadedChat, *, raw: bool, stats: bool, grammar: CompiledGrammar | None = None):
         self.chat = chat
         self.raw = raw or chat.template is None
         self.stats = stats
+        self.grammar = grammar
         self.history: list[dict[str, Any]] = []
 
     def answer(self, text: str) -> None:
@@ -71,8 +109,9 @@ class Terminal:
             else self.chat.prompt(turns, settings={"enable_thinking": False})
         )
         preset = self.chat.model.sampling
+        held = None if self.grammar is None else constraint(self.chat.model, self.grammar, tokens, thinks=False)
         sampling = SamplingParams(
-            temperature=preset.temperature, top_k=preset.top_k, top_p=preset.top_p, min_p=preset.min_p
+            temperature=preset.temperature, top_k=preset.top_k, top_p=preset.top_p, min_p=preset.min_p, grammar=held
         )
         request = GenerationRequest(prompt=tokens, max_tokens=self.chat.answer_budget, sampling=sampling)
         markers = Markers() if self.raw else self.chat.model.markers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from golem_core.engine.engine import Engine
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
 from golem_core.engine.roles import Architecture, ChatModel, SamplingDefaults
-from golem_core.engine.sorted_answer import SortedAnswer, WholeAnswer, opens_thought
+from golem_core.engine.sorted_answer import SortedAnswer, WholeAnswer, constraint, opens_thought
 
 __all__ = [
     "Architecture",
@@ -18,5 +18,6 @@ __all__ = [
     "SortedAnswer",
     "Token",
     "WholeAnswer",
+    "constraint",
     "opens_thought",
 ]

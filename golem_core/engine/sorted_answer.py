@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from golem_core.engine.engine import Engine
     from golem_core.engine.request import Generation, GenerationRequest
     from golem_core.engine.roles import ChatModel
+    from golem_core.sampling.grammar import CompiledGrammar, Constraint
     from golem_core.text import Tokenizer
 
-__all__ = ["SortedAnswer", "WholeAnswer", "opens_thought"]
+__all__ = ["SortedAnswer", "WholeAnswer", "constraint", "opens_thought"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,17 @@ def opens_thought(tokenizer: Tokenizer, prompt: list[int], markers: Markers) -> 
     opener = markers.thought[0]
     tail = tokenizer.decode(prompt[-(len(opener.encode()) + 8) :], special=True)  # a token has a byte or more
     return tail.rstrip().endswith(opener)
+
+
+def constraint(model: ChatModel, grammar: CompiledGrammar, prompt: list[int], *, thinks: bool) -> Constraint:
+    """The grammar with what may come before it: a thought, if the prompt ends inside one or was to bring one about."""
+    from golem_core.sampling.grammar import Constraint, Thought
+
+    marks = model.markers.thought
+    opened = opens_thought(model.tokenizer, prompt, model.markers)
+    if marks is None or not (opened or thinks):
+        return Constraint(grammar)
+    return Constraint(grammar, Thought(marks, opened))
 
 
 def _hidden(tokenizer: Tokenizer, markers: Markers, calls: bool) -> dict[int, str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from golem_core.engine import GenerationRequest
+from golem_core.engine import GenerationRequest, constraint
 from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
 from golem_core.sampling.params import LARGEST
 from golem_core.server.bodies import Number, read_json, shown, whole
-from golem_core.server.constraints import asked_grammar, constraint
+from golem_core.server.constraints import asked_grammar
 from golem_core.server.messages import Message, conversation
 from golem_core.server.tools import declared_tools
 

@@ -13,9 +13,9 @@ from golem_core.server.bodies import shown
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
-    from golem_core.sampling.grammar import CompiledGrammar, Constraint
+    from golem_core.sampling.grammar import CompiledGrammar
 
-__all__ = ["asked_grammar", "constraint"]
+__all__ = ["asked_grammar"]
 
 JSON_OBJECT = {"type": "object"}  # what "json_object" stands for
 
@@ -71,15 +71,3 @@ def _schema_of_format(given: Any) -> Any:
     if not isinstance(described, dict) or described.get("schema") is None:
         raise BadRequest("response_format.json_schema.schema: the schema is missing", param="response_format")
     return described["schema"]
-
-
-def constraint(model: ChatModel, grammar: CompiledGrammar, prompt: list[int], *, thinks: bool) -> Constraint:
-    """The grammar with what may come before it: a thought, if the prompt ends inside one or was to bring one about."""
-    from golem_core.engine import opens_thought
-    from golem_core.sampling.grammar import Constraint, Thought
-
-    marks = model.markers.thought
-    opened = opens_thought(model.tokenizer, prompt, model.markers)
-    if marks is None or not (opened or thinks):
-        return Constraint(grammar)
-    return Constraint(grammar, Thought(marks, opened))

@@ -124,7 +124,7 @@ class AnswerSorter:
             before = self._buffer[: found.start() if found else undecided]
             if self._one_thought and self._state == "content" and before.strip():
                 self._one_thought = False
-                self._look_for(self._hidden)
+                self._look_for({})
                 continue
             out += self._emit(before)
             if found is None:
@@ -153,7 +153,7 @@ class AnswerSorter:
             self._held = ""
             self._state = "content"
             if self._one_thought:
-                self._look_for(self._hidden)
+                self._look_for({})
         elif self._state == "content" and mark == "think":
             out = self._emit("", end=True)
             self._state = "reasoning"

@@ -11,8 +11,11 @@ from fake_device import VOCABULARY, Device, Tokenizer, continuation, model
 
 import golem_core
 from golem_core import Architecture, ChatModel, DeviceType, SamplingDefaults, hookimpl, plugins
+from golem_core.api import LoadedModel
+from golem_core.engine import Generation, Token
 from golem_core.errors import BadFile, BadRequest, Unsupported
-from golem_core.text import ChatTemplate
+from golem_core.sampling.grammar import Thought
+from golem_core.text import ChatTemplate, Content, JsonCalls, Markers, Reasoning
 
 TEMPLATE = "{% for message in messages %}{{ message.role[0] }}{{ message.content }}{% endfor %}{{ extra }}"
 
@@ -201,10 +204,6 @@ def test_a_vocabulary_that_breaks_while_weights_load_fails_the_start(plugin, fil
 
 
 def test_a_template_variable_that_is_not_the_callers_is_named():
-    from golem_core.api import LoadedModel
-    from golem_core.errors import BadRequest
-    from golem_core.text import ChatTemplate
-
     class Stub:
         template = ChatTemplate("{{ messages[0].content }}", bos_token="", eos_token="")
 
@@ -212,3 +211,64 @@ def test_a_template_variable_that_is_not_the_callers_is_named():
     for name in ("self", "messages", "bos_token"):
         with pytest.raises(BadRequest, match=name):
             model.chat([{"role": "user", "content": "x"}], template_variables={name: 1})
+
+
+# ---------------------------------------------------------------- sorted answers
+
+
+class Saying:
+    """An engine whose answers spell a given text."""
+
+    def __init__(self, text):
+        self.text = text
+        self.requests = []
+
+    def submit(self, request):
+        self.requests.append(request)
+        generation = Generation(len(request.prompt), lambda: None)
+        generation.start(0, 0)
+        for index, letter in enumerate(self.text):
+            generation.deliver(Token(index, letter))
+        generation.end("stop")
+        return generation
+
+
+TOOLS = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}]
+SAID = '<think>hm</think>Well.<tool_call>{"name": "tide", "arguments": {"port": "Brest"}}</tool_call>'
+
+
+def saying(text, **facts):
+    markers = Markers(("<think>", "</think>"), ("<tool_call>", "</tool_call>"), (JsonCalls(),))
+    template = ChatTemplate(TEMPLATE + "{{ tools }}{{ enable_thinking }}", bos_token="", eos_token="")
+    given = {"tokenizer": Letters(), "template": template, "markers": markers} | facts
+    return LoadedModel(model(name="tiny", file=None, **given), Saying(text), None)  # type: ignore[arg-type]
+
+
+def test_the_answer_to_a_conversation_is_sorted():
+    loaded = saying(SAID)
+    pieces = list(loaded.chat([{"role": "user", "content": "x"}], tools=TOOLS))
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Reasoning)) == "hm"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Content)) == "Well."
+    assert [call.name for call in pieces[-1].calls] == ["tide"]
+    answer = loaded.chat([{"role": "user", "content": "x"}], tools=TOOLS).whole()
+    assert (answer.reasoning, answer.content, answer.finish_reason) == ("hm", "Well.", "tool_calls")
+    assert [(call.name, call.arguments) for call in answer.calls] == [("tide", {"port": "Brest"})]
+    assert loaded.chat([{"role": "user", "content": "x"}]).text() == SAID.removeprefix("<think>hm</think>")
+
+
+def test_thinking_is_off_unless_asked_for_and_a_schema_holds_after_it():
+    loaded = saying("<think>hm</think>true")
+    read = lambda **asked: (loaded.chat([{"role": "user", "content": "x"}], **asked), loaded.engine.requests[-1])
+    _, off = read()
+    _, on = read(template_variables={"enable_thinking": True})
+    assert off.prompt == loaded.tokenize("uxNoneFalse") and on.prompt == loaded.tokenize("uxNoneTrue")
+    answer, held = read(template_variables={"enable_thinking": True}, json_schema={"type": "boolean"})
+    assert held.sampling.grammar.thought == Thought(("<think>", "</think>"), False)
+    assert (answer.whole().reasoning, loaded.engine.text[-4:]) == ("hm", "true")
+    assert read(json_schema={"type": "boolean"})[1].sampling.grammar.thought is None
+
+
+def test_tools_of_a_model_without_calls_are_refused():
+    for facts in ({"markers": Markers()}, {"template": ChatTemplate(TEMPLATE, bos_token="", eos_token="")}):
+        with pytest.raises(BadRequest, match="tiny has no tool calls"):
+            saying("", **facts).chat([{"role": "user", "content": "x"}], tools=TOOLS)

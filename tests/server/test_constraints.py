@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from test_with_the_engine import END, joined, talk, user  # noqa: F401
 
+from golem_core.engine import constraint
 from golem_core.errors import BadRequest
-from golem_core.server.constraints import asked_grammar, constraint
+from golem_core.server.constraints import asked_grammar
 from golem_core.text import Markers
 
 SCHEMA = {"type": "object", "properties": {"é": {"enum": [1, None]}, "b": {"type": "boolean"}}, "required": ["b"]}

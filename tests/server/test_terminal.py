@@ -160,3 +160,55 @@ def test_a_person_talks_stops_an_answer_and_leaves() -> None:
         person.process.kill()
         person.process.wait()
         os.close(person.master)
+
+
+# ---------------------------------------------------------------- answers that follow a grammar
+
+
+class Bytes:
+    """A vocabulary of all bytes and an end."""
+
+    vocab_size = 257
+    eog = frozenset({256})
+
+    def piece(self, id: int, *, special: bool = False) -> bytes:
+        return bytes([id]) if id < 256 else b""
+
+    def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def at_least(self, text: str) -> int:
+        return len(text)
+
+
+GBNF = 'root ::= "yes" | "no"'
+
+
+@pytest.mark.parametrize(("name", "text"), [("grammar", GBNF), ("json_schema", '{"enum": ["yes", "no"]}')])
+def test_every_answer_follows_the_grammar_given_as_a_text_or_a_file(chat, tmp_path, name, text) -> None:
+    chat.model.tokenizer = Bytes()
+    (tmp_path / "file").write_text(text)
+    for given in ({name: text}, {f"{name}_file": str(tmp_path / "file")}):
+        run(OPTIONS | {"prompt": "hello"} | given)
+        held = chat.engine.requests[-1].sampling.grammar
+        matcher = held.grammar.matcher()
+        for byte in b'"yes"' if name == "json_schema" else b"yes":
+            matcher.accept(byte)
+        assert matcher.complete and held.thought is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"grammar": "root ::= ("}, "^-grammar: .*line 1"),
+        ({"json_schema": "{"}, "^-json-schema: not JSON"),
+        ({"json_schema": '{"minimum": 1}'}, "^-json-schema: .*minimum"),
+        ({"grammar_file": "absent.gbnf"}, "^-grammar-file absent.gbnf: No such file"),
+        ({"grammar": GBNF, "json_schema": "{}"}, "^-grammar and -json-schema were both given"),
+    ],
+)
+def test_a_grammar_that_cannot_be_followed_is_named_before_anything_is_answered(chat, given, words) -> None:
+    chat.model.tokenizer = Bytes()
+    with pytest.raises(GolemError, match=words):
+        run(OPTIONS | {"prompt": "hello"} | given)
+    assert not chat.engine.requests and chat.engine.closed

@@ -136,6 +136,15 @@ def test_marks_are_content_after_the_one_thought(text: str, thinking: bool, expe
     assert sort(list(text), thinking=thinking, one_thought=True) == expected
 
 
+def test_marks_of_control_tokens_too_are_content_after_the_one_thought() -> None:
+    text, marks = '<think>hm</think>{"a": "</think><think>b"}', ("<think>", "</think>")
+    for pieces in ([text], list(text)):
+        sorter = AnswerSorter(ANGLE, hidden=marks, one_thought=True)
+        sent = [event for piece in pieces for event in sorter.push(piece)] + sorter.finish()
+        content = "".join(event.text for event in sent if isinstance(event, Content))
+        assert content == '{"a": "</think><think>b"}'
+
+
 # ---------------------------------------------------------------- any split, one result
 
 FRAGMENTS = [

@@ -45,7 +45,7 @@ class TokenSet:
     @property
     def sparse(self) -> bool:
         """Whether at least seven in eight tokens are not in the set, counted coarsely."""
-        return np.count_nonzero(self._bits) * 8 <= len(self._bits)
+        return int(np.count_nonzero(self._bits)) * 8 <= len(self._bits)
 
     def __contains__(self, token: int) -> bool:
         return 0 <= token < self.size and bool(self._bits[token >> 3] >> (token & 7) & 1)
