@@ -200,7 +200,7 @@ def test_every_answer_follows_the_grammar_given_as_a_text_or_a_file(chat, tmp_pa
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"grammar": "root ::= ("}, "^-grammar: .*line 1"),
+        ({"grammar": "root ::= ("}, "^grammar: line 1, column 10"),
         ({"json_schema": "{"}, "^-json-schema: not JSON"),
         ({"json_schema": '{"minimum": 1}'}, "^-json-schema: .*minimum"),
         ({"grammar_file": "absent.gbnf"}, "^-grammar-file absent.gbnf: No such file"),
