@@ -20,6 +20,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     elementwise,
     experts,
     hadamard,
+    orders,
     products,
     program,
     quantize,
@@ -125,20 +126,26 @@ class CpuDevice:
                 progress(done, total)
 
     def repack(self, w: Weight) -> np.ndarray:
-        """A weight with eight rows interleaved; rows are filled up with zeros to a multiple of 16."""
+        """A weight with eight rows interleaved; each matrix of it is filled up with zeros to a multiple of 16 rows."""
         form = weight_format(w)
-        rows = -(-w.rows // 16) * 16
-        room = zeroed(rows // 8 * (w.width // form.block) * form.bytes8)
+        row8 = w.width // form.block * form.bytes8
+        height = w.shape[-2] if len(w.shape) > 2 and w.shape[-2] % 16 else w.rows
+        padded = -(-height // 16) * 16
+        room = zeroed(w.rows // height * padded // 8 * row8)
         at_once = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8
-        for first in range(0, w.rows, at_once):  # in pieces, so that the file's pages can be let go of behind
-            count = min(at_once, w.rows - first)
-            source = w.data[first * w.row_nbytes : (first + count) * w.row_nbytes]
-            target = room[first // 8 * (w.width // form.block) * form.bytes8 :]
-            step = Step(f"repack_{w.type}", (Constant(source), Constant(target), count, w.width), barrier=True)
-            assembly = Assembly(self, {})  # holds what the program points to
-            self.team.run(assembly.program([step]))
-            release_pages(source)
+        for matrix in range(w.rows // height):
+            target = room[matrix * padded // 8 * row8 :]
+            for first in range(0, height, at_once):  # in pieces, so that the file's pages can be let go of behind
+                start, count = matrix * height + first, min(at_once, height - first)
+                source = w.data[start * w.row_nbytes : (start + count) * w.row_nbytes]
+                self.repack_rows(w, source, target[first // 8 * row8 :], count)
+                release_pages(source)
         return room
+
+    def repack_rows(self, w: Weight, source: np.ndarray, target: np.ndarray, count: int) -> None:
+        step = Step(f"repack_{w.type}", (Constant(source), Constant(target), count, w.width), barrier=True)
+        assembly = Assembly(self, {})  # holds what the program points to
+        self.team.run(assembly.program([step]))
 
 
 class Assembly:

@@ -360,16 +360,19 @@ PIECES = 8
 """Pieces per thread that claimed work is cut into: threads seldom go at the same pace."""
 
 
-def claim(counter: Traced, count: Traced, threads: Traced) -> Iterator[Traced]:
-    """0...count, each number for one thread: whoever is free takes the next piece.  `counter` is zero before a pass."""
-    size = imax(1, count // (threads * PIECES))
-    pieces = (count + size - 1) // size
+def claim(counter: Traced, count: Traced, threads: Traced, pieces: Any = PIECES) -> Iterator[Traced]:
+    """0...count, each number for one thread: whoever is free takes the next of about `pieces` pieces per thread.
+
+    `counter` is zero before a pass.
+    """
+    size = imax(1, count // (threads * pieces))
+    number = (count + size - 1) // size
     b = tracer.builder
     head, body, end = (b.append_basic_block(n) for n in ("claim", "piece", "end"))
     b.branch(head)
     b.position_at_end(head)
     piece = atomic_add(counter, 1)
-    b.cbranch((piece < pieces).v, body, end)
+    b.cbranch((piece < number).v, body, end)
     b.position_at_end(body)
     first = piece * size
     yield from loop(first, imin(first + size, count))

@@ -9,7 +9,7 @@ import numpy as np
 from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Vector
 from golem_core.cpu.attention_lowering import AttentionLowering
 from golem_core.cpu.formats import FORMATS
-from golem_core.cpu.kernels import products, quantize
+from golem_core.cpu.kernels import orders, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
@@ -90,36 +90,43 @@ class CpuLowering(AttentionLowering):
     def linear(self, p: Planner, node: Node) -> None:
         w = node["weight"]
         x, y = p.read(node["x"], self.form(node, "x")), p.write(node.results[0])
-        p.step(
-            f"linear_{w.type}",
-            Matrix(w),
-            x,
-            x.stride,
-            y,
-            y.stride,
-            w.rows,
-            w.width,
-            Count(y.rows),
-            Scratch(products.SCRATCH),
-            Counter(),
-        )
+        self.product(p, w, x, y)
         if node["bias"] is not None:
             out = replace(y, writes=False)
             p.step("add_vector", out, y.stride, Vector(node["bias"]), y, y.stride, 1, w.rows, Count(y.rows))
 
     def expert_linear(self, p: Planner, node: Node) -> None:
-        w = node["weight"]
-        _, rows, width = w.shape
-        if rows % 8:
-            raise Unsupported(f"expert_linear: {w.name} has {rows} rows an expert; the CPU takes multiples of 8")
-        form = self.form(node, "x")
-        x, ids, y = p.read(node["x"], form), p.read(node["ids"]), p.write(node.results[0])
+        w, ids, form = node["weight"], node["ids"], self.form(node, "x")
+        x, y = p.read(node["x"], form), p.write(node.results[0])
         parts = len(node["x"].shape) == 2
-        part_stride = (width * 4 if form == F32 else quantize.stride(width)) if parts else 0
+        stride = (w.width * 4 if form == F32 else quantize.stride(w.width)) if parts else 0
+        self.product(p, w, x, y, self.order(p, ids, w.shape[0], y.rows), stride, ids.size)
+
+    def product(
+        self,
+        p: Planner,
+        w: Weight,
+        x: Operand,
+        y: Operand,
+        order: Operand | None = None,
+        stride: int = 0,
+        chosen: int = 1,
+    ) -> None:
+        """A weight times columns; with an order, by `chosen` experts each, whose inputs are `stride` bytes apart."""
+        experts, rows = (w.shape[0], w.shape[1]) if order else (1, w.rows)
         p.step(
-            f"expert_linear_{w.type}", Matrix(w), x, x.stride, part_stride, ids, ids.stride, y, y.stride,
-            rows, width, node["ids"].size, Count(y.rows), Counter(),
+            f"linear_{w.type}", Matrix(w), x, x.stride, stride, y, y.stride, rows, w.width, Count(y.rows),
+            order or 0, experts, Scratch(products.scratch_bytes(p.capacity[y.rows] * chosen)), Counter(),
         )  # fmt: skip
+
+    def order(self, p: Planner, ids: Value, experts: int, rows: str) -> Operand:
+        """The pairs of columns and chosen experts, sorted by expert: one order for all products of a mixture."""
+
+        def emit(y: Operand) -> None:
+            x = p.read(ids)
+            p.step("expert_order", x, x.stride, y, experts, ids.size, Count(rows))
+
+        return p.share(("order", source(ids), experts), rows, orders.PAIR * ids.size, emit, orders.head_bytes(experts))
 
     def route(self, p: Planner, node: Node) -> None:
         scores = node["scores"]

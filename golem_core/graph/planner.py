@@ -336,10 +336,13 @@ class Planner:
         self.places[value, form, rows] = place
         return replace(place, writes=True)
 
-    def share(self, key: Any, rows: str, stride: int, emit: Callable[[Operand], None]) -> Operand:
-        """Something that several steps read and no value stands for; `emit` writes it, once a pass."""
+    def share(self, key: Any, rows: str, stride: int, emit: Callable[[Operand], None], head: int = 0) -> Operand:
+        """Something that several steps read and no value stands for; `emit` writes it, once a pass.
+
+        It has `stride` bytes for each of the rows, behind `head` bytes.
+        """
         if (key, rows) not in self.shared:
-            place = Operand(self.buffer(stride * self.capacity[rows]), rows, stride)
+            place = Operand(self.buffer(head + stride * self.capacity[rows]), rows, stride)
             emit(replace(place, writes=True))
             self.shared[key, rows] = place
         return self.shared[key, rows]

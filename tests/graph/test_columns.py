@@ -60,6 +60,18 @@ def test_products(device, kind):
     check(device.compile(g, slots=SLOTS, context=32, width=64))
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_products_of_experts(device, kind):
+    """Every choice of company gives an expert other numbers of columns to multiply at once."""
+    dice, g = np.random.default_rng(3), Graph()
+    x = g.embed(random_weight(dice, "table", "F32", VOCABULARY, 256))
+    ids, shares = g.route(g.linear(x, random_weight(dice, "router", "F32", 3, 256)), count=2)
+    up = g.expert_linear(x, random_weight(dice, "up", kind, 3, 256, 256), ids)
+    down = g.expert_linear(g.silu(up), random_weight(dice, "down", kind, 3, 40, 256), ids)
+    g.output("y", g.take(g.combine(down, shares)))
+    check(device.compile(g, slots=SLOTS, context=32, width=64))
+
+
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("heads", [1, 4, 6])
 def test_attention(device, window, heads):

@@ -1,11 +1,10 @@
-"""Mixtures of experts: choosing them, their products, and the weighted sum."""
+"""Mixtures of experts: choosing them, and the weighted sum of what they give.  `order.py` and `products.py` have the
+products."""
 
 from __future__ import annotations
 
-from golem_core.cpu.formats import FORMATS, Format
-from golem_core.cpu.jit import Traced, Var, arguments, claim, const, fma, load, loop, select, share, store, value, when
+from golem_core.cpu.jit import Traced, Var, arguments, const, fma, load, loop, select, share, store, value, when
 from golem_core.cpu.kernels.elementwise import each_shared, exp
-from golem_core.cpu.kernels.products import rows8
 from golem_core.cpu.library import kernel
 
 
@@ -67,24 +66,3 @@ def combine(a: Traced, thread: Traced, threads: Traced) -> None:
             store(target + at, total.get())
 
         each_shared(features, thread, threads, body)
-
-
-def register(F: type[Format]) -> None:
-    """`expert_linear_NAME`: for every row and chosen expert a mat-vec; rows of an expert are a multiple of 8."""
-
-    @kernel(f"expert_linear_{F.name}")
-    def expert_linear(a: Traced, thread: Traced, threads: Traced) -> None:
-        w, x, x_stride, part_stride, ids, ids_stride, y, y_stride, rows, K, chosen, count, counter = arguments(a, 13)
-        groups = rows >> 3
-        row8 = (K // F.block) * F.bytes8
-        for i in claim(counter, groups * chosen * load("i64", count), threads):
-            unit, r = i // groups, i % groups
-            c, k = unit // chosen, unit % chosen
-            expert = load("f32", ids + c * ids_stride + k * 4).to("i64")
-            column = x + c * x_stride + k * part_stride
-            (total,) = rows8(F, w + (expert * groups + r) * row8, [column], K)
-            store(y + c * y_stride + (k * rows + r * 8) * 4, total.get())
-
-
-for _format in FORMATS.values():
-    register(_format)

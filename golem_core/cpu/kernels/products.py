@@ -1,60 +1,92 @@
 """Products of weights with activation columns, for every format, from one to many columns.
 
-Up to `NARROW` columns read the interleaved weights directly, a few at a time.  For more, each thread decodes 16 rows
-of a stretch of features once into a tile of bytes (or float32) and goes over all columns with it, four at a time.
+Up to `NARROW` columns read the interleaved weights directly.  For more, each thread decodes 16 rows of a stretch of
+features once into a tile of bytes and goes over all columns with it, a few at a time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import golem_core.cpu.kernels.ternary  # noqa: F401  (adds its formats)
 from golem_core.cpu import dots
 from golem_core.cpu.dots import maddwd
 from golem_core.cpu.formats import FORMATS, Blocks32, Blocks256, Floats, Format
 from golem_core.cpu.jit import (
+    PIECES,
     Traced,
     Var,
     arguments,
+    both,
     broadcast,
     claim,
     const,
     fma,
+    imax,
     imin,
     load,
     loop,
-    prefetch,
+    select,
     share,
     store,
     tracer,
     value,
     when,
+    when_else,
 )
+from golem_core.cpu.kernels.floats import TileFloat
+from golem_core.cpu.kernels.orders import read_entry, read_pair
 from golem_core.cpu.kernels.quantize import Q32, Q256
 from golem_core.cpu.kernels.tiles import (
+    TILE,
+    Tile,
+    Tile32,
+    Tile256,
+    fetch,
     four,
     minimum_sums,
     minimum_unit,
     start32,
     start256,
     stored_minimums,
-    tile_of,
     zeros,
 )
 from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half
 
-GROUP = 4
-"""Columns that a mat-vec takes at once, on processors that multiply bytes."""
-NARROW = 8
-"""Most columns that are done in such groups, the weights of eight rows staying in the nearest cache meanwhile."""
-AHEAD = 4096
-"""Bytes that the software prefetch of a mat-vec runs ahead; hides more latency than the hardware's own."""
-SCRATCH = 1 << 18
-"""Bytes of scratch memory a thread needs."""
+NARROW = 4
+"""Most columns for which decoding the weights to a tile would cost more than it saves."""
+FLOAT_TILE = 512
+"""Features of a stretch of floats, of which weights and columns stay in the nearest cache; of quants it is `TILE`."""
+EXPERT_PIECES = 64
+"""Pieces per thread that the products of a mixture are cut into: experts have unequal numbers of columns."""
+TILE_DATA, TILE_BYTES = 16 * TILE, 1 << 15
+"""Bytes of scratch memory that the quants of a tile take, and the whole tile."""
 
 
-def fetch(p: Traced, size: int) -> None:
-    for i in range(0, size, 64):
-        prefetch(p + (AHEAD + i))
+def scratch_bytes(columns: int) -> int:
+    """Scratch memory that a thread needs for products of so many columns."""
+    return TILE_BYTES + 64 * columns
+
+
+def narrow() -> int:
+    """`NARROW`, or 1 where bytes have no products in hardware: those bound all else, and groups cost registers."""
+    return NARROW if tracer.target.avx2 or tracer.target.dots else 1
+
+
+def group_of(F: type[Format]) -> int:
+    """Columns that are multiplied at once: their sums, 16 rows of weights and an activation fill the registers."""
+    if issubclass(F, Floats) and tracer.target.avx2:
+        return 6 if tracer.target.lanes == 8 else 8
+    return 4
+
+
+def tile_of(F: type[Format]) -> tuple[type[Tile], int]:
+    """(tile class, features of a stretch)."""
+    if issubclass(F, Floats):
+        return TileFloat, FLOAT_TILE
+    return (Tile32 if issubclass(F, Blocks32) else Tile256), TILE
 
 
 # ---------------------------------------------------------------- a few columns
@@ -109,87 +141,114 @@ def rows8_256(F: type[Blocks256], w: Traced, columns: list[Traced], K: Traced) -
     return totals
 
 
-def rows8_float(F: type[Floats], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
-    lanes = 4 if len(columns) <= 2 else 2  # independent sums, to hide the latency of an addition
-    totals = [[zeros() for _ in range(lanes)] for _ in columns]
-    body = K & -lanes
-    for k in loop(0, body, lanes):
-        p = w + k * F.bytes8
-        fetch(p, F.bytes8 * lanes)
-        for u in range(lanes):
-            v = F.load8(p + F.bytes8 * u)
-            for c, x in enumerate(columns):
-                totals[c][u].set(fma(v, broadcast("f32x8", "f32", x + k * 4 + 4 * u), totals[c][u]))
-    for k in loop(body, K):
-        v = F.load8(w + k * F.bytes8)
-        for c, x in enumerate(columns):
-            totals[c][0].set(fma(v, broadcast("f32x8", "f32", x + k * 4), totals[c][0]))
-    for sums in totals:
-        for u in range(1, lanes):
-            sums[0] += sums[u]
-    return [sums[0] for sums in totals]
-
-
-def rows16_float(F: type[Floats], w: Traced, row8: Traced, columns: list[Traced], K: Traced) -> list[list[Var]]:
-    """Sixteen rows times each column, added up feature by feature as `TileFloat` does.
-
-    So a column's result is the same to the last bit however many columns there are.
-    """
-    totals = [[zeros() for _ in range(2)] for _ in columns]
-
-    def step(k: Traced, u: int = 0) -> None:
-        v = [F.load8(w + row8 * h + k * F.bytes8 + F.bytes8 * u) for h in range(2)]
-        for c, x in enumerate(columns):
-            number = broadcast("f32x8", "f32", x + k * 4 + 4 * u)
-            for h in range(2):
-                totals[c][h].set(fma(v[h], number, totals[c][h]))
-
-    body = K & -4
-    for k in loop(0, body, 4):
-        for h in range(2):
-            fetch(w + row8 * h + k * F.bytes8, F.bytes8 * 4)
-        for u in range(4):
-            step(k, u)
-    for k in loop(body, K):
-        step(k)
-    return totals
-
-
 def rows8(F: type[Format], w: Traced, columns: list[Traced], K: Traced) -> list[Var]:
     if issubclass(F, Blocks32):
         return rows8_32(F, w, columns, K)
-    if issubclass(F, Blocks256):
-        return rows8_256(F, w, columns, K)
-    assert issubclass(F, Floats)
-    return rows8_float(F, w, columns, K)
+    assert issubclass(F, Blocks256)
+    return rows8_256(F, w, columns, K)
 
 
-# ---------------------------------------------------------------- many columns
+# ---------------------------------------------------------------- any number of columns
 
 
-def wide(F, w, x, x_stride, y, y_stride, rows, K, count, scratch, counter, threads) -> None:
-    """All columns, 16 rows at a time."""
-    kind, stretch, data_bytes = tile_of(F)
-    tile = kind(F, scratch, scratch + data_bytes)
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a product: how many, and where activations and results of column i begin.
+
+    `left`: the rows of the matrix from the first of these on; only as many results are written.
+    """
+
+    count: Traced
+    at: Callable[[Traced], tuple[Traced, Traced]]
+    left: Traced
+
+
+def product16(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
+    """The products of 16 rows at `w` with all columns; `room` is `scratch_bytes` of the thread's own memory.
+
+    A column's results are the same to the last bit whatever other columns there are.
+    """
+    if issubclass(F, Floats):
+        by_tiles(F, w, K, columns, room)
+        return
+    with when_else(columns.count <= narrow()) as (few, many):
+        with few:
+            directly(F, w, K, columns, room)
+        with many:
+            by_tiles(F, w, K, columns, room)
+
+
+def groups(count: Traced, over: int, most: int, body: Callable[[Traced, int], None]) -> None:
+    """body(first, size) over 0...count, in as few groups of at most `most` as do, of two sizes one apart.
+
+    The count is greater than `over`, so that some sizes never occur.
+    """
+    number = imax(1, (count + (most - 1)) // most)
+    large = (count + number - 1) // number
+    edge = (count - number * (large - 1)) * large
+    smallest = min(n // -(-n // most) for n in range(over + 1, over + 1 + most * most))
+    for size in range(smallest, most + 1):
+        start = select(large.equals(size), value(0), edge)
+        stop = select(large.equals(size), edge, select(large.equals(size + 1), count, edge))
+        for first in loop(start, stop, size):
+            body(first, size)
+
+
+def directly(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
+    """At most `narrow` columns, with the interleaved weights as they lie."""
     row8 = (K // F.block) * F.bytes8
-    for r in claim(counter, (rows + 15) >> 4, threads):
-        for k in loop(0, K, stretch):
-            blocks = imin(K - k, stretch) // F.block
-            for half in range(2):
-                tile.decode(w + row8 * (r * 2 + half) + (k // F.block) * F.bytes8, half, blocks)
+    for half in loop(2):
 
-            def columns(start: Traced, stop: Traced, n: int, r=r, k=k, blocks=blocks) -> None:
-                for c in loop(start, stop, n):
-                    at = y + c * y_stride + r * 64
-                    chosen = [x + (c + i) * x_stride for i in range(n)]
-                    totals = tile.product(chosen, K, k, blocks, at, y_stride)
-                    for i in range(n):
-                        for part, total in zip(tile.parts, totals[i], strict=True):
-                            store(at + y_stride * i + part, total.get())
+        def some(first: Traced, size: int, half=half) -> None:
+            chosen = [columns.at(first + i) for i in range(size)]
+            totals = rows8(F, w + half * row8, [x for x, _ in chosen], K)
+            for (_, y), total in zip(chosen, totals, strict=True):
+                write8(y + half * 32, total.get(), columns.left - half * 8, room)
 
-            whole = count & -4
-            columns(value(0), whole, 4)
-            columns(whole, count, 1)
+        groups(columns.count, 0, narrow(), some)
+
+
+def write8(y: Traced, v: Traced, left: Traced, room: Traced) -> None:
+    """Writes eight numbers, or the first `left` of them where that is less."""
+    with when_else(left >= 8) as (whole, part):
+        with whole:
+            store(y, v)
+        with part:
+            store(room, v)
+            copy_floats(room, y, left)
+
+
+def copy_floats(source: Traced, target: Traced, count: Traced) -> None:
+    for i in loop(count):
+        store(target + i * 4, load("i32", source + i * 4))
+
+
+def by_tiles(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
+    """Decodes a stretch of features to a tile, goes over all columns with it, and keeps their sums for the next."""
+    kind, stretch = tile_of(F)
+    tile, sums = kind(F, room, room + TILE_DATA), room + TILE_BYTES
+    if kind is TileFloat:  # a single group of columns needs nothing to stay anywhere
+        stretch = select(columns.count <= group_of(F), K, stretch)
+    row8 = (K // F.block) * F.bytes8
+    for k in loop(0, K, stretch):
+        blocks = imin(K - k, stretch) // F.block
+        for half in range(2):
+            tile.decode(w + row8 * half + (k // F.block) * F.bytes8, half, blocks)
+        to_results = both(k + stretch >= K, columns.left >= 16)
+
+        def some(first: Traced, size: int, k=k, blocks=blocks, to_results=to_results) -> None:
+            chosen = [columns.at(first + i) for i in range(size)]
+            at = sums + first * 64
+            made = tile.product([x for x, _ in chosen], K, k, blocks, at, 64)
+            for i, (_, y) in enumerate(chosen):
+                target = select(to_results, y, at + 64 * i)
+                for part, total in zip(tile.parts, made[i], strict=True):
+                    store(target + part, total.get())
+
+        groups(columns.count, 0 if kind is TileFloat else narrow(), group_of(F), some)
+    with when(columns.left < 16):
+        for c in loop(columns.count):
+            copy_floats(sums + c * 64, columns.at(c)[1], columns.left)
 
 
 def register(F: type[Format]) -> None:
@@ -197,35 +256,33 @@ def register(F: type[Format]) -> None:
 
     @kernel(f"linear_{F.name}")
     def linear(a: Traced, thread: Traced, threads: Traced) -> None:
-        w, x, x_stride, y, y_stride, rows, K, count, scratch, scratch_stride, counter = arguments(a, 11)
-        n = load("i64", count)
-        row8 = (K // F.block) * F.bytes8
-        # without byte products in hardware, every width but one is bound by arithmetic
-        together, narrow = (GROUP, NARROW) if tracer.target.avx2 or tracer.target.dots else (1, 1)
+        """One matrix times every column or, where there is an order, each expert's times the columns that chose it."""
+        (
+            w, x, x_stride, choice_stride, y, y_stride, rows, K, count, order, experts,
+            scratch, scratch_stride, counter,
+        ) = arguments(a, 14)  # fmt: skip
+        ordered, tiles = order.differs(0), (rows + 15) >> 4
+        matrices, pieces = Var(value(1)), Var(value(PIECES))
+        with when(ordered):
+            matrices.set(load("i64", order))
+            pieces.set(EXPERT_PIECES)
+        for i in claim(counter, matrices * tiles, threads, pieces):
+            r, matrix, first, n = i % tiles, Var(value(0)), Var(value(0)), Var(load("i64", count))
+            with when(ordered):
+                for var, number in zip((matrix, first, n), read_entry(order, i // tiles), strict=True):
+                    var.set(number)
 
-        at_once = 2 if issubclass(F, Floats) else 1  # groups of eight rows
+            def at(j: Traced, first=first, r=r) -> tuple[Traced, Traced]:
+                column, choice = Var(j), Var(value(0))
+                with when(ordered):
+                    for var, number in zip((column, choice), read_pair(order, experts, first + j), strict=True):
+                        var.set(number)
+                activations = x + column * x_stride + choice * choice_stride
+                return activations, y + column * y_stride + (choice * rows + r * 16) * 4
 
-        def columns(r: Traced, first: Traced, size: int) -> None:
-            chosen = [x + (first + c) * x_stride for c in range(size)]
-            if issubclass(F, Floats):
-                totals = rows16_float(F, w + r * (row8 * 2), row8, chosen, K)
-            else:
-                totals = [[total] for total in rows8(F, w + r * row8, chosen, K)]
-            for c, groups in enumerate(totals):
-                for h, total in enumerate(groups):
-                    store(y + (first + c) * y_stride + r * (32 * at_once) + 32 * h, total.get())
-
-        with when(n <= narrow):
-            for r in claim(counter, (rows + 8 * at_once - 1) // (8 * at_once), threads):
-                whole = n & -together
-                for c in loop(0, whole, together):
-                    columns(r, c, together)
-                for rest in range(1, together):
-                    with when((n - whole).equals(rest)):
-                        columns(r, whole, rest)
-        with when(n > narrow):
-            room = scratch + thread * scratch_stride
-            wide(F, w, x, x_stride, y, y_stride, rows, K, n, room, counter, threads)
+            row16 = (K // F.block) * F.bytes8 * 2
+            columns = Columns(n.get(), at, rows - r * 16)
+            product16(F, w + (matrix * tiles + r) * row16, K, columns, scratch + thread * scratch_stride)
 
     @kernel(f"repack_{F.name}")
     def repack(a: Traced, thread: Traced, threads: Traced) -> None:

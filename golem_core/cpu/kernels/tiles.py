@@ -7,15 +7,34 @@ from __future__ import annotations
 
 from golem_core.cpu import dots
 from golem_core.cpu.dots import maddwd
-from golem_core.cpu.formats import Blocks32, Blocks256, Format
-from golem_core.cpu.jit import Traced, Var, broadcast, const, fma, load, loop, shuffle, splat, store, tracer, when
+from golem_core.cpu.formats import Blocks256, Format
+from golem_core.cpu.jit import (
+    Traced,
+    Var,
+    broadcast,
+    const,
+    fma,
+    load,
+    loop,
+    prefetch,
+    shuffle,
+    splat,
+    store,
+    tracer,
+    when,
+)
 from golem_core.cpu.kernels.quantize import Q32, Q256
 from golem_core.cpu.target import load_half
 
 TILE = 1024
 """Features of a decoded tile of quants."""
-FLOAT_TILE = 256
-"""Features of a decoded tile of floats."""
+AHEAD = 4096
+"""Bytes that the software prefetch of weights runs ahead; hides more latency than the hardware's own."""
+
+
+def fetch(p: Traced, size: int) -> None:
+    for i in range(0, size, 64):
+        prefetch(p + (AHEAD + i))
 
 
 def zeros(lanes: int = 8) -> Var:
@@ -205,30 +224,3 @@ class Tile256(Tile):
                     for r, total in enumerate(totals[c]):
                         total -= minimums[r].to(d[r].type) * (dmin[r] * scale * minimum_unit(F))
         return totals
-
-
-class TileFloat(Tile):
-    """float32, for each feature 16 rows."""
-
-    def decode(self, w: Traced, half: int, blocks: Traced) -> None:
-        for b in loop(blocks):
-            store(self.data + b * 64 + 32 * half, self.F.load8(w + b * self.F.bytes8))
-
-    def product(self, columns, K, k, blocks, y, y_stride):
-        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
-        for b in loop(blocks):
-            w = self.vectors("f32", self.data + b * 64)
-            for c, x in enumerate(columns):
-                v = self.broadcast(x + (k + b) * 4)
-                for r, total in enumerate(totals[c]):
-                    total.set(fma(w[r], v, total))
-        return totals
-
-
-def tile_of(F: type[Format]) -> tuple[type[Tile], int, int]:
-    """(tile class, features of a stretch, bytes of its data)."""
-    if issubclass(F, Blocks32):
-        return Tile32, TILE, 16 * TILE
-    if issubclass(F, Blocks256):
-        return Tile256, TILE, 16 * TILE
-    return TileFloat, FLOAT_TILE, 64 * FLOAT_TILE
