@@ -20,6 +20,7 @@ __all__ = [
     "duration",
     "keys",
     "natural",
+    "origin",
     "origins",
     "positive",
     "token",
@@ -128,6 +129,14 @@ def origins(text: str) -> tuple[str, ...]:
     return found
 
 
+def origin(text: str) -> str:
+    """Read the origin of a server: "http://golem.example:8080", with nothing behind it but a slash."""
+    found = text.strip().removesuffix("/").lower()
+    if not re.fullmatch(r"https?://(\[[0-9a-f:.]+\]|[^/?#@\s:\[\]]+)(:\d{1,5})?", found):
+        raise ValueError('expected an origin such as "http://golem.example:8080"')
+    return found
+
+
 _BOTH = ("serve", "run")
 _ALL = (*_BOTH, "bench")
 
@@ -156,6 +165,13 @@ CORE_OPTIONS = (
     Option("insecure", "Let -addr name an address that others reach, without an -api-key.", bool, False),
     Option("cors", "Web pages that may read answers in a browser.", origins, (), example="ORIGIN[,ORIGIN]"),
     Option("token", "The token of extensions and channels; by default a random one.", token),
+    Option(
+        "url",
+        "The origin by which other machines reach the hub, where -addr lets them.",
+        origin,
+        example="ORIGIN",
+        env="GOLEM_PUBLIC_URL",
+    ),
     Option("tools", "Tools of this server that conversations of channels may use.", keys, (), example="NAME[,NAME]"),
     Option("metrics", "Count for Prometheus, at /metrics.", bool, False),
 )

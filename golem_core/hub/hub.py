@@ -130,6 +130,8 @@ class Hub:
 
 def hub_of(server: Server) -> Hub:
     """The hub of a server, started when it listens and stopped with it.  Raises GolemError for a wrong option."""
+    from urllib.parse import urlsplit
+
     from golem_core.server.errors import ollama_envelope
     from golem_core.server.guard import is_loopback
     from golem_core.server.log import say
@@ -139,10 +141,13 @@ def hub_of(server: Server) -> Hub:
     loopback = is_loopback(listening.host)
     if given == "" and not loopback:
         raise GolemError(f"-token: an empty token needs a loopback address, and -addr is {listening}")
+    url = server.options.get("url")
+    if url is not None and not loopback and is_loopback(urlsplit(url).hostname or ""):
+        raise GolemError(f"-url {url} names this machine only, and -addr is {listening}: name what others reach it by")
     token = secrets.token_hex(32) if given is None else given
     local = Local(server.chat, say)
     hub = Hub(Home(), token, local, server.options.get("tools") or (), say=say)
-    refuse = admission(token, local=loopback)
+    refuse = admission(token, listening, url)
     for prefix in PREFIXES:
         server.envelopes[prefix] = ollama_envelope  # one text, as there
         server.admissions[prefix] = refuse

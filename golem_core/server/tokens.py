@@ -11,7 +11,7 @@ from litestar import Request, post
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
-from golem_core.server.bodies import Number, read_json, whole
+from golem_core.server.bodies import Number, read_json, shown, whole
 from golem_core.server.chat_request import ChatRequest, rendered
 from golem_core.server.openapi import described
 
@@ -25,7 +25,9 @@ __all__ = ["handlers"]
 class TokenizeRequest(msgspec.Struct):
     """A text to be cut into tokens."""
 
-    content: Annotated[str | None, Meta(description="The text.")] = None
+    content: Annotated[
+        str | list[str | Number] | None, Meta(description="The text, or an array of texts and ids of tokens.")
+    ] = None
     add_special: Annotated[bool | None, Meta(description="Add the tokens that the file puts around texts.")] = None
     parse_special: Annotated[bool | None, Meta(description="Read the names of control tokens as these; true.")] = None
     with_pieces: Annotated[bool | None, Meta(description="Tell what each token stands for.")] = None
@@ -90,9 +92,14 @@ def _tokenize(chat: LoadedChat, body: bytes) -> Tokens:
     if request.content is None:
         raise BadRequest("content: there is no text to cut into tokens", param="content")
     tokenizer = chat.model.tokenizer
-    ids = tokenizer.encode(
-        request.content, add_special=bool(request.add_special), parse_special=request.parse_special is not False
-    )
+    parts = [request.content] if isinstance(request.content, str) else request.content
+    ids: list[int] = []
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            special = bool(request.add_special) and index == 0
+            ids += tokenizer.encode(part, add_special=special, parse_special=request.parse_special is not False)
+        else:
+            ids.append(_token(chat, part, f"content[{index}]", "content"))
     if not request.with_pieces:
         return Tokens(ids)
     return Tokens([Piece(id, _piece(tokenizer.piece(id, special=True))) for id in ids])
@@ -109,14 +116,16 @@ def _detokenize(chat: LoadedChat, body: bytes) -> Text:
     request, _ = read_json(body, DetokenizeRequest)
     if request.tokens is None:
         raise BadRequest("tokens: there are no tokens to join", param="tokens")
-    ids = [whole(value, f"tokens[{index}]") for index, value in enumerate(request.tokens)]
-    for index, id in enumerate(ids):
-        if id is None or not 0 <= id < chat.model.vocab_size:
-            size = chat.model.vocab_size
-            raise BadRequest(
-                f"tokens[{index}]: {request.tokens[index]} is not a token; there are {size}", param="tokens"
-            )
-    return Text(chat.model.tokenizer.decode([id for id in ids if id is not None], special=True))
+    ids = [_token(chat, value, f"tokens[{index}]", "tokens") for index, value in enumerate(request.tokens)]
+    return Text(chat.model.tokenizer.decode(ids, special=True))
+
+
+def _token(chat: LoadedChat, value: Number, where: str, param: str) -> int:
+    """The id that stands `where`; BadRequest for what is none of this vocabulary."""
+    id = whole(value, where)
+    if id is None or not 0 <= id < chat.model.vocab_size:
+        raise BadRequest(f"{where}: {shown(value)} is not a token; there are {chat.model.vocab_size}", param=param)
+    return id
 
 
 def _apply_template(chat: LoadedChat, body: bytes) -> Prompt:

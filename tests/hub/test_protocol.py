@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from hub_fakes import BEARER, echo
+from hub_fakes import BEARER, TOKEN, echo
 
 from golem_core.errors import GolemError
+from golem_core.hub.access import admission
 from golem_core.hub.config import Home
-from golem_core.options import Address
+from golem_core.options import Address, origin
 from golem_core.server.app import local_url
 
 PROVIDER = {"kind": "provider", "id": "echo", "chat": True}
@@ -62,6 +63,51 @@ def test_a_host_that_is_not_this_machine_is_refused_before_the_token(live, host)
 def test_this_machine_may_be_called_by_any_of_its_names(live) -> None:
     for host in ("localhost", "localhost:8080", "127.0.0.1:1", "127.9.9.9", "[::1]", "[::1]:80", "LOCALHOST"):
         assert live.client.get("/v1/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("listening", "url", "host", "refused"),
+    [
+        ("0.0.0.0", None, "golem.lan:8080", "this host is not allowed"),
+        ("0.0.0.0", None, "0.0.0.0:8080", "this host is not allowed"),
+        ("0.0.0.0", None, "localhost:8080", None),
+        ("0.0.0.0", "http://golem.lan:8080", "golem.lan:8080", None),
+        ("0.0.0.0", "http://golem.lan:8080", "GOLEM.lan", None),
+        ("0.0.0.0", "http://golem.lan:8080", "golem.lan.evil.test", "this host is not allowed"),
+        ("192.168.1.5", None, "192.168.1.5:8080", None),
+        ("192.168.1.5", None, "192.168.1.6:8080", "this host is not allowed"),
+        ("::", "https://[2001:db8::1]", "[2001:db8::1]:443", None),
+        ("127.0.0.1", "https://golem.example", "golem.example", None),
+        ("127.0.0.1", "https://golem.example", "evil.test", "a loopback Host is required"),
+    ],
+)
+def test_others_reach_the_hub_by_the_names_that_the_operator_gave(listening, url, host, refused) -> None:
+    ask = admission(TOKEN, Address(listening, 8080), url)
+    headers = [(b"host", host.encode()), (b"authorization", f"Bearer {TOKEN}".encode())]
+    found = ask({"method": "GET", "scheme": "http", "headers": headers})
+    assert (found and found.message) == refused
+
+
+def test_a_page_of_the_servers_own_url_goes_on_to_the_token() -> None:
+    ask = admission(TOKEN, Address("127.0.0.1", 8080), "https://golem.example")
+    for page, status in (("https://golem.example", 401), ("http://golem.example", 401), ("https://evil.test", 403)):
+        headers = [(b"host", b"golem.example"), (b"origin", page.encode())]
+        assert ask({"method": "POST", "scheme": "http", "headers": headers}).status == status
+
+
+def test_a_url_that_only_this_machine_has_is_refused_where_others_are_served(start) -> None:
+    for url in ("http://127.0.0.1:8080", "http://localhost", "http://[::1]"):
+        with pytest.raises(GolemError, match=r"-url .* names this machine only"):
+            start(options={"url": url, "addr": Address("0.0.0.0", 0), "insecure": True})
+
+
+@pytest.mark.parametrize(
+    "text", ["golem.lan", "ftp://x", "http://", "http://a@b", "http://x/path", "http://x?y", "http://x:y"]
+)
+def test_a_url_is_an_origin(text) -> None:
+    with pytest.raises(ValueError, match="expected an origin"):
+        origin(text)
+    assert origin(" http://Golem.LAN:80/ ") == "http://golem.lan:80"
 
 
 def test_pages_of_other_origins_are_refused_before_the_token(live) -> None:

@@ -84,6 +84,8 @@ def test_a_text_is_cut_into_tokens_and_joined_again(module_live) -> None:
     assert tokens == {"tokens": [ord("h"), ord("é")]}
     assert post("/detokenize", json=tokens).json() == {"content": "hé"}
     assert post("/tokenize", json={"content": ""}).json() == {"tokens": []}
+    assert post("/tokenize", json={"content": []}).json() == {"tokens": []}
+    assert post("/tokenize", json={"content": ["a", 98, 99.0, "de"]}).json() == {"tokens": [97, 98, 99, 100, 101]}
     assert post("/detokenize", json={"tokens": []}).json() == {"content": ""}
 
 
@@ -116,6 +118,8 @@ def test_special_tokens_are_read_but_not_added_unless_asked_for(start, monkeypat
     monkeypatch.setattr(live.server.chat.model.tokenizer, "encode", encode)
     live.client.post("/tokenize", json={"content": "a"} | given)
     assert seen == [wanted]
+    live.client.post("/tokenize", json={"content": ["a", 5, "b"]} | given)
+    assert seen[1:] == [wanted, (False, wanted[1])], "what is put around a text goes before an array's first one"
 
 
 def test_a_conversation_is_written_down(module_live) -> None:
@@ -129,6 +133,9 @@ def test_a_conversation_is_written_down(module_live) -> None:
     [
         ("/tokenize", {}, "content"),
         ("/tokenize", {"content": 5}, "content"),
+        ("/tokenize", {"content": ["a", -1]}, "content[1]"),
+        ("/tokenize", {"content": ["a", None]}, "content[1]"),
+        ("/tokenize", {"content": [["a"]]}, "content[0]"),
         ("/tokenize", {"content": "a", "add_special": "x"}, "add_special"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [1, "a"]}, "tokens[1]"),
