@@ -10,9 +10,12 @@ from typing import Any as _Any
 from golem_core.api import ChatAnswer as ChatAnswer
 from golem_core.api import LoadedModel as LoadedModel
 from golem_core.api import load as load
+from golem_core.api import load_embedder as load_embedder
 from golem_core.api import open_device as open_device
+from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
 from golem_core.engine.roles import Architecture as Architecture
 from golem_core.engine.roles import ChatModel as ChatModel
+from golem_core.engine.roles import Embedder as Embedder
 from golem_core.engine.roles import SamplingDefaults as SamplingDefaults
 from golem_core.errors import BadFile as BadFile
 from golem_core.errors import BadRequest as BadRequest

@@ -1,4 +1,4 @@
-"""Using a model from Python: load a file, make tokens of text, and draw answers.
+"""Using a model from Python: load a file, make tokens of text, and draw answers or vectors.
 
 with golem_core.load("model.gguf") as model:
     for token in model.generate(model.tokenize("Once upon a time", special=True), max_tokens=50):
@@ -12,16 +12,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 
 if TYPE_CHECKING:
+    from golem_core.embedder import LoadedEmbedder
     from golem_core.engine import Engine, Generation, GenerationRequest, SortedAnswer, Token, WholeAnswer
-    from golem_core.engine.roles import ChatModel
+    from golem_core.engine.embedding import EmbeddingEngine
+    from golem_core.engine.roles import ChatModel, Embedder
     from golem_core.graph import Device
     from golem_core.sampling.grammar import CompiledGrammar, Constraint
     from golem_core.text import ChatTemplate, Event
+
+M = TypeVar("M", "ChatModel", "Embedder")
+E = TypeVar("E", "Engine", "EmbeddingEngine")
 
 
 def load(
@@ -46,31 +51,72 @@ def load(
     the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
     architecture, a device, an op or a weight type that nothing installed can do.
     """
-    from golem_core import plugins
     from golem_core.engine import Engine
     from golem_core.engine.roles import ChatModel
+
+    def make(model: ChatModel, opened: Any) -> Engine:
+        return Engine(
+            model,
+            opened,
+            context=context,
+            slots=slots,
+            cache_ttl=cache_ttl,
+            checkpoints=checkpoints,
+            width=width,
+            progress=progress,
+        )
+
+    return LoadedModel(*open_on(path, ChatModel, "a conversation model", make, device, threads, options))
+
+
+def load_embedder(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    width: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> LoadedEmbedder:
+    """Open the embedding model at `path` on a device, ready to give vectors to texts.
+
+    `width` is the most positions of a pass; the other keywords and the errors are those of `load`.
+    """
+    from golem_core.embedder import LoadedEmbedder
+    from golem_core.engine.embedding import EmbeddingEngine
+    from golem_core.engine.roles import Embedder
+
+    def make(model: Embedder, opened: Any) -> EmbeddingEngine:
+        return EmbeddingEngine(model, opened, width=width, progress=progress)
+
+    return LoadedEmbedder(*open_on(path, Embedder, "an embedding model", make, device, threads, options))
+
+
+def open_on(
+    path: str | Path,
+    role: type[M],
+    what: str,
+    make: Callable[[M, Any], E],
+    device: str,
+    threads: int | None,
+    options: Mapping[str, Any],
+) -> tuple[M, E, Any]:
+    """The model of the role `role` (`what` in words) in a file, its engine as `make(model, device)` gives it, and the
+    device of that name."""
+    from golem_core import plugins
     from golem_core.files import open_model
 
     kind = plugins.device(device)
     file = open_model(path)
     try:
         model = plugins.architecture(file.architecture).open(file)
-        if not isinstance(model, ChatModel):
-            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
+        if not isinstance(model, role):
+            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not {what}")
         opened = kind.open({"device": device, "threads": threads, **options})
         try:
             # the tokenizer's tables are built while the weights are read
             prepared = _in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
-            engine = Engine(
-                model,
-                opened,
-                context=context,
-                slots=slots,
-                cache_ttl=cache_ttl,
-                checkpoints=checkpoints,
-                width=width,
-                progress=progress,
-            )
+            engine = make(model, opened)
             try:
                 prepared()
             except BaseException:
@@ -83,7 +129,7 @@ def load(
         file.close()
         raise
     _give_back()
-    return LoadedModel(model, engine, opened)
+    return model, engine, opened
 
 
 def open_device(options: Mapping[str, Any]) -> Device:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core.hookspecs import DeviceType, hookimpl
+from golem_core.hookspecs import DeviceType, Part, hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from golem_core.hookspecs import Loaded
     from golem_core.sampling import SamplerStage
     from golem_core.server.app import Server
 
@@ -43,6 +44,17 @@ def golem_samplers() -> Iterable[SamplerStage]:
     return sampling.STAGES
 
 
+def _open_embedder(options: Mapping[str, Any]) -> Loaded:
+    from golem_core.server.embedding import open_embedder
+
+    return open_embedder(options)
+
+
+@hookimpl
+def golem_parts() -> Iterable[Part]:
+    return [Part("embed", _open_embedder)]
+
+
 @hookimpl
 def golem_endpoints(server: Server) -> Iterable[Any]:
     from golem_core.server import health, models, ollama_models, openapi, refused
@@ -52,15 +64,21 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
     from golem_core.hub import hub, routes
 
     handlers += routes.handlers(hub.hub_of(server))
-    if server.chat is not None:
-        from golem_core.server import monitoring, ollama, openai_chat, tokens
+    from golem_core.server.embedding import embedder_of
 
-        handlers += [
-            *openai_chat.handlers(server),
-            *ollama.handlers(server),
-            *monitoring.handlers(server),
-            *tokens.handlers(server),
-        ]
+    embedder = embedder_of(server)
+    if server.chat is not None or embedder is not None:
+        from golem_core.server import monitoring
+
+        handlers += monitoring.handlers(server)
+    if server.chat is not None:
+        from golem_core.server import ollama, openai_chat, tokens
+
+        handlers += [*openai_chat.handlers(server), *ollama.handlers(server), *tokens.handlers(server)]
+    if embedder is not None:
+        from golem_core.server import ollama_embed, openai_embeddings
+
+        handlers += [*openai_embeddings.handlers(embedder), *ollama_embed.handlers(embedder)]
     return handlers
 
 

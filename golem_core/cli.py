@@ -1,4 +1,4 @@
-"""The `golem` command line: serve, run, bench, plugins, devices, and whatever commands plugins add.
+"""The `golem` command line: serve, run, embed, bench, plugins, devices, and whatever commands plugins add.
 
 Every option is accepted with one dash and with two, and has an environment variable that it beats.  A mistake is
 one line on standard error that names the option and the value, with exit status 2; a part that cannot be had is
@@ -11,7 +11,7 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -159,7 +159,7 @@ def _version_option() -> click.Option:
 
 
 def _command(
-    name: str, help_text: str, act: Callable[[dict[str, Any]], None], extra: list[click.Option]
+    name: str, help_text: str, act: Callable[[dict[str, Any]], None], extra: Sequence[click.Parameter]
 ) -> click.Command:
     """A command that takes the installed options meant for it and gives them to `act` by their names."""
     options = [option for option in plugins.options() if name in option.commands]
@@ -198,9 +198,35 @@ _RUN_OPTIONS = [
     click.Option(["-json-schema-file", "--json-schema-file"], metavar="FILE", help="A file with such a schema."),
 ]
 
-_COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], list[click.Option]]] = [
+
+def _embed(options: dict[str, Any]) -> None:
+    from golem_core.embed_command import embed
+
+    embed(options)
+
+
+_EMBED_OPTIONS = [
+    click.Argument(["texts"], nargs=-1, metavar="[TEXT]..."),
+    click.Option(["-file", "--file"], metavar="FILE", help='A file whose lines are texts; "-" is standard input.'),
+    click.Option(
+        ["-out", "--out"],
+        metavar="FILE",
+        help="Where to write: an array if it ends in .npy, else JSON lines.  [default: standard output]",
+    ),
+    click.Option(
+        ["-dimensions", "--dimensions"],
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Keep the first N components.",
+    ),
+    click.Option(["-truncate", "--truncate"], is_flag=True, help="Cut texts that are too long."),
+    click.Option(["-raw", "--raw"], is_flag=True, help="Leave the vectors as the model gives them, of any length."),
+]
+
+_COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], Sequence[click.Parameter]]] = [
     ("serve", "Answer over HTTP, as OpenAI's API does.", _serve, []),
     ("run", "Answer one prompt, or hold a conversation in the terminal.", _run, _RUN_OPTIONS),
+    ("embed", "Give texts vectors: the arguments, the lines of a file, or those piped in.", _embed, _EMBED_OPTIONS),
     ("bench", "Measure how fast a model reads and generates.", bench.bench, bench.OPTIONS),
 ]
 

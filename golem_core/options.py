@@ -142,6 +142,7 @@ _ALL = (*_BOTH, "bench")
 
 CORE_OPTIONS = (
     Option("model", "The conversation model: a GGUF file or a directory.", example="FILE", commands=_ALL),
+    Option("embed", "The embedding model: a GGUF file or a directory.", example="FILE", commands=("serve", "embed")),
     Option(
         "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"
     ),
@@ -158,8 +159,10 @@ CORE_OPTIONS = (
         3,
         example="N",
     ),
-    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=_ALL),
-    Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=_ALL),
+    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=(*_ALL, "embed")),
+    Option(
+        "threads", "Threads of the device; by default it decides.", positive, example="N", commands=(*_ALL, "embed")
+    ),
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
     Option("insecure", "Let -addr name an address that others reach, without an -api-key.", bool, False),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from golem_core.engine.embedding import Embedded, EmbeddingEngine
 from golem_core.engine.engine import Engine
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
-from golem_core.engine.roles import Architecture, ChatModel, SamplingDefaults
+from golem_core.engine.roles import Architecture, ChatModel, Embedder, SamplingDefaults
 from golem_core.engine.sorted_answer import SortedAnswer, WholeAnswer, constraint, opens_thought
 
 __all__ = [
     "Architecture",
     "ChatModel",
+    "Embedded",
+    "Embedder",
+    "EmbeddingEngine",
     "Engine",
     "FinishReason",
     "Generation",

@@ -65,6 +65,27 @@ class ChatModel:
     markers: Markers = field(default_factory=Markers)
 
 
+@dataclass
+class Embedder:
+    """A model that gives a text a vector.
+
+    `build` makes the graph of a pass in which texts lie end to end, each with a slot of its own and positions from 0;
+    its output "embedding" is (texts, dimensions), one row per run, before it is made a unit vector.  `limit` is the
+    most positions of a text, those of `tokenizer`'s special tokens included.  `matryoshka`: the first components of
+    a vector, made a unit vector, are a vector of the text too (arXiv:2205.13147).
+    """
+
+    name: str
+    architecture: str
+    vocab_size: int
+    dimensions: int
+    limit: int
+    build: Callable[[], Graph]
+    tokenizer: Tokenizer
+    file: ModelFile
+    matryoshka: bool = False
+
+
 @dataclass(frozen=True)
 class Architecture:
     """An architecture loader: the names that files give it, the role it fills, and how a file is opened."""

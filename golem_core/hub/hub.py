@@ -132,6 +132,7 @@ def hub_of(server: Server) -> Hub:
     """The hub of a server, started when it listens and stopped with it.  Raises GolemError for a wrong option."""
     from urllib.parse import urlsplit
 
+    from golem_core.server.embedding import embedder_of
     from golem_core.server.errors import ollama_envelope
     from golem_core.server.guard import is_loopback
     from golem_core.server.log import say
@@ -145,7 +146,8 @@ def hub_of(server: Server) -> Hub:
     if url is not None and not loopback and is_loopback(urlsplit(url).hostname or ""):
         raise GolemError(f"-url {url} names this machine only, and -addr is {listening}: name what others reach it by")
     token = secrets.token_hex(32) if given is None else given
-    local = Local(server.chat, say)
+    embedder = embedder_of(server)
+    local = Local(server.chat, say, None if embedder is None else embedder.loaded)
     hub = Hub(Home(), token, local, server.options.get("tools") or (), say=say)
     refuse = admission(token, listening, url)
     for prefix in PREFIXES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ from golem_core.hub.messages import FunctionCall, Message, ToolCall, ToolDef
 from golem_core.hub.providers import json_in
 
 if TYPE_CHECKING:
+    from golem_core.embedder import LoadedEmbedder
     from golem_core.engine import SortedAnswer, WholeAnswer
     from golem_core.server.loading import LoadedChat
 
@@ -26,10 +28,11 @@ __all__ = ["Local"]
 
 
 class Local:
-    """The loaded conversation model, if there is one, in the words of a provider."""
+    """The loaded conversation and embedding models, those that there are, in the words of a provider."""
 
-    def __init__(self, chat: LoadedChat | None, say: Callable[[str], None]):
+    def __init__(self, chat: LoadedChat | None, say: Callable[[str], None], embedder: LoadedEmbedder | None = None):
         self._chat = chat
+        self._embedder = embedder
         self._say = say
         self._lock = threading.Lock()
         self._running: set[SortedAnswer] = set()
@@ -43,8 +46,8 @@ class Local:
 
     @property
     def embeds(self) -> bool:
-        """Whether an embedding model is loaded: none can be."""
-        return False
+        """Whether an embedding model is loaded."""
+        return self._embedder is not None
 
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolDef]) -> Message:
         """The next message of a conversation.
@@ -71,8 +74,13 @@ class Local:
         return json_in(answer.content)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """No embedding model is loaded: always CallbackFailed."""
-        raise CallbackFailed('provider "golem" does not support embedding')
+        """A unit vector for each text; one that is too long for the model is cut."""
+        if self._embedder is None:
+            raise CallbackFailed('provider "golem" does not support embedding')
+        try:
+            return self._embedder.embed(texts, truncate=True).tolist()
+        except CancelledError:
+            raise CallbackFailed("golem: the server is stopping") from None
 
     def close(self) -> None:
         """End the answers under way; later ones fail."""
@@ -81,6 +89,8 @@ class Local:
             running = list(self._running)
         for answer in running:
             answer.generation.cancel()
+        if self._embedder is not None:
+            self._embedder.engine.cancel_all()
 
     def _answered(self, messages: Sequence[Message], fields: Mapping[str, Any]) -> WholeAnswer:
         kept = list(messages)

@@ -24,6 +24,7 @@ from golem_core.errors import GolemError
 from golem_core.options import Address
 from golem_core.server import errors
 from golem_core.server.cors import Cors
+from golem_core.server.embedding import with_role_of_model
 from golem_core.server.errors import Envelope
 from golem_core.server.guard import Admission, Guard, check_exposure, is_loopback
 from golem_core.server.loading import LoadedChat, default_model, load_chat
@@ -203,6 +204,7 @@ class Runner(uvicorn.Server):
 def serve(options: Mapping[str, Any]) -> None:
     """Load what `options` ask for, listen, and answer until told to stop.  Raises GolemError."""
     check_exposure(options["addr"], options["api-key"], options["insecure"])
+    options = with_role_of_model(options)
     asked = [part for part in plugins.installed().parts() if options.get(part.option) is not None]
     path = _conversation_model(options, alone=not asked)
     if options["addr"].port:

@@ -10,6 +10,7 @@ from litestar import Request, get
 from litestar.exceptions import NotFoundException
 from msgspec import Meta
 
+from golem_core.server.embedding import embedder_of
 from golem_core.server.openapi import described
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["handlers"]
 
 
 class Model(msgspec.Struct):
-    """One entry of the list; `meta` has the counts of a conversation model."""
+    """One entry of the list; `meta` has the counts of a conversation or embedding model."""
 
     id: Annotated[str, Meta(description="The name of the model.")]
     created: Annotated[int, Meta(description="The Unix second of this answer.")]
@@ -41,14 +42,21 @@ def handlers(server: Server) -> list[Any]:
     """The route handlers; they need nothing to be loaded."""
 
     def known() -> dict[str, Model]:
-        meta = None
+        counts: dict[str, dict[str, int]] = {}
+        if (embedder := embedder_of(server)) is not None:
+            held = embedder.loaded.model
+            counts[embedder.name] = {
+                "n_vocab": held.vocab_size,
+                "n_ctx_train": held.limit,
+                "n_ctx": held.limit,
+                "n_embd": held.dimensions,
+            }
         if server.chat is not None:
-            model = server.chat.model
-            meta = {"n_vocab": model.vocab_size, "n_ctx_train": model.context_train, "n_ctx": server.chat.slot_context}
+            model, context = server.chat.model, server.chat.slot_context
+            counts[server.name] = {"n_vocab": model.vocab_size, "n_ctx_train": model.context_train, "n_ctx": context}
         now = int(time.time())
-        first = {server.name: Model(id=server.name, created=now, meta=meta)}
-        others = {part.name: Model(id=part.name, created=now) for part in server.parts.values()}
-        return first | {name: model for name, model in others.items() if name not in first}
+        names = (server.name, *(part.name for part in server.parts.values()))
+        return {name: Model(id=name, created=now, meta=counts.get(name)) for name in names}
 
     @get("/v1/models", sync_to_thread=False, **described(answer=ModelList))
     def models() -> ModelList:

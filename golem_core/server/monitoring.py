@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 from msgspec import Meta
 
 from golem_core.sampling import SamplingParams
+from golem_core.server.embedding import ServedEmbedder, embedder_of
 from golem_core.server.openapi import described
 
 if TYPE_CHECKING:
@@ -49,10 +50,21 @@ class Modalities(msgspec.Struct):
     audio: Annotated[bool, Meta(description="Whether the model hears.")] = False
 
 
+class Embedding(msgspec.Struct):
+    """The embedding model."""
+
+    model_path: Annotated[str, Meta(description="The file or directory of the model.")]
+    model_alias: Annotated[str, Meta(description="What /v1/models says.")]
+    n_ctx: Annotated[int, Meta(description="Positions that a text may have.")]
+    n_embd: Annotated[int, Meta(description="Components of a vector.")]
+
+
 class Props(msgspec.Struct):
     """What is loaded, and how it answers unless a request says otherwise."""
 
-    default_generation_settings: Annotated[Generation, Meta(description="How a request is answered.")]
+    default_generation_settings: Annotated[
+        Generation | None, Meta(description="How a request is answered; null without a conversation model.")
+    ]
     total_slots: Annotated[int, Meta(description="Conversations held at once.")]
     model_path: Annotated[str, Meta(description="The file or directory of the model.")]
     model_alias: Annotated[str, Meta(description="What /v1/models says.")]
@@ -61,6 +73,7 @@ class Props(msgspec.Struct):
     eos_token: Annotated[str, Meta(description="The text of the token that ends a text; empty without one.")]
     modalities: Annotated[Modalities, Meta(description="What a message may be besides text.")]
     build_info: Annotated[str, Meta(description="The program and its version.")]
+    embedding: Annotated[Embedding | None, Meta(description="The embedding model, if there is one.")] = None
 
 
 class SlotInfo(msgspec.Struct):
@@ -73,20 +86,20 @@ class SlotInfo(msgspec.Struct):
 
 
 def handlers(server: Server) -> list[Any]:
-    """The route handlers; they need a conversation model."""
-    chat = server.chat
-    assert chat is not None
+    """The route handlers; they need a conversation model or an embedding model."""
+    chat, embedder = server.chat, embedder_of(server)
 
     @get("/props", sync_to_thread=False, **described(answer=Props))
     def props() -> Props:
         """What is loaded, and how it answers unless a request says otherwise."""
-        return _props(server, chat)
+        return _props(server, chat, embedder)
 
     query = {"fail_on_no_slot": (str, "When given, a server without a free slot answers 503.")}
 
     @get("/slots", sync_to_thread=False, **described(answer=list[SlotInfo], query=query))
     def slots(request: Request) -> list[SlotInfo]:
         """The conversations held at once."""
+        assert chat is not None
         states = chat.engine.slot_states()
         if "fail_on_no_slot" in request.query_params and all(state.busy for state in states):
             raise HTTPException("no slot is free", status_code=503)
@@ -98,15 +111,22 @@ def handlers(server: Server) -> list[Any]:
         if not server.options["metrics"]:
             once = {"x-should-retry": "false"}
             raise HTTPException("this server was started without -metrics", status_code=501, headers=once)
-        text = "".join(_metrics(server, chat))
+        text = "".join(_metrics(server, chat, embedder))
         return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return [props, slots, metrics]
+    return [props, metrics] if chat is None else [props, slots, metrics]
 
 
-def _props(server: Server, chat: LoadedChat) -> Props:
+def _props(server: Server, chat: LoadedChat | None, embedder: ServedEmbedder | None) -> Props:
     from golem_core.plugins import version
 
+    build, embedding = f"golem {version()}", None
+    if embedder is not None:
+        held = embedder.loaded.model
+        embedding = Embedding(str(held.file.path), embedder.name, held.limit, held.dimensions)
+    if chat is None:
+        path = "" if embedding is None else embedding.model_path
+        return Props(None, 0, path, server.name, "", "", "", Modalities(), build, embedding)
     model, tokenizer = chat.model, chat.model.tokenizer
     preset, usual = model.sampling, SamplingParams()
     settings = Settings(
@@ -131,15 +151,28 @@ def _props(server: Server, chat: LoadedChat) -> Props:
         bos_token=bos,
         eos_token=eos,
         modalities=Modalities(),
-        build_info=f"golem {version()}",
+        build_info=build,
+        embedding=embedding,
     )
 
 
-def _metrics(server: Server, chat: LoadedChat) -> Iterator[str]:
+Metric = tuple[str, str, float, str]
+"""Name, kind, value and meaning."""
+
+
+def _metrics(server: Server, chat: LoadedChat | None, embedder: ServedEmbedder | None) -> Iterator[str]:
     """The text that Prometheus reads, under llama.cpp's names where it has them."""
+    found = [] if chat is None else _of_conversations(server, chat)
+    if embedder is not None:
+        found += _of_embeddings(embedder)
+    for name, kind, value, meaning in found:
+        yield f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n{name} {value}\n"
+
+
+def _of_conversations(server: Server, chat: LoadedChat) -> list[Metric]:
     totals = server.totals
     busy = sum(state.busy for state in chat.engine.slot_states())
-    for name, kind, value, meaning in (
+    return [
         ("llamacpp:prompt_tokens_total", "counter", totals.prompt_tokens, "Prompt tokens read."),
         ("llamacpp:prompt_seconds_total", "counter", totals.prompt_seconds, "Seconds of reading prompts."),
         ("llamacpp:tokens_predicted_total", "counter", totals.drawn_tokens, "Tokens drawn."),
@@ -160,8 +193,18 @@ def _metrics(server: Server, chat: LoadedChat) -> Iterator[str]:
         ),
         ("llamacpp:requests_processing", "gauge", busy, "Requests that have a slot."),
         ("llamacpp:requests_deferred", "gauge", chat.engine.waiting, "Requests that wait for a slot."),
-    ):
-        yield f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n{name} {value}\n"
+    ]
+
+
+def _of_embeddings(embedder: ServedEmbedder) -> list[Metric]:
+    engine = embedder.loaded.engine
+    return [
+        ("golem:embedded_texts_total", "counter", engine.texts, "Texts embedded."),
+        ("golem:embedded_positions_total", "counter", engine.positions, "Positions of embedded texts."),
+        ("golem:embedding_passes_total", "counter", engine.passes, "Passes of the embedding model."),
+        ("golem:embedding_seconds_total", "counter", engine.seconds, "Seconds of its passes."),
+        ("golem:embedding_requests_deferred", "gauge", engine.waiting, "Requests that wait for a pass."),
+    ]
 
 
 def _rate(count: int, seconds: float) -> float:

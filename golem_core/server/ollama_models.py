@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from math import prod
@@ -19,6 +20,7 @@ from msgspec import Meta
 
 from golem_core.errors import BadRequest
 from golem_core.server.bodies import read_json
+from golem_core.server.embedding import embedder_of
 from golem_core.server.openapi import described
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ __all__ = ["handlers"]
 
 _NEVER = "9999-12-31T23:59:59Z"
 _LONGEST_LIST = 16
-_VOCABULARY = {f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type", "merges")}  # slow to read
+_VOCABULARY = {  # slow to read
+    f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type", "merges", "precompiled_charsmap")
+}
 
 _STORED = {  # general.file_type, as the GGUF format numbers mixtures of types
     number: name
@@ -42,6 +46,16 @@ _STORED = {  # general.file_type, as the GGUF format numbers mixtures of types
     )
     for number, name in enumerate(names.split(), start)
 }
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A loaded model: its name, its file, its device, and the positions of a conversation or a text."""
+
+    name: str
+    file: ModelFile
+    device: str
+    context: int
 
 
 class Version(msgspec.Struct):
@@ -75,7 +89,7 @@ class Tag(msgspec.Struct):
 class Tags(msgspec.Struct):
     """The models that are here."""
 
-    models: Annotated[list[Tag], Meta(description="One entry, if a conversation model is loaded.")]
+    models: Annotated[list[Tag], Meta(description="One entry for each model.")]
 
 
 class Running(Tag):
@@ -83,13 +97,13 @@ class Running(Tag):
 
     expires_at: Annotated[str, Meta(description="When it goes: never, which is written as the last of all dates.")]
     size_vram: Annotated[int, Meta(description="Bytes of its weights on a device other than the processor.")]
-    context_length: Annotated[int, Meta(description="Positions that a conversation may have.")]
+    context_length: Annotated[int, Meta(description="Positions that a conversation, or a text, may have.")]
 
 
 class RunningModels(msgspec.Struct):
     """The models that are loaded."""
 
-    models: Annotated[list[Running], Meta(description="One entry, if a conversation model is loaded.")]
+    models: Annotated[list[Running], Meta(description="One entry for each model.")]
 
 
 class ShowRequest(msgspec.Struct):
@@ -111,7 +125,7 @@ class Shown(msgspec.Struct):
     model_info: Annotated[
         dict[str, Any], Meta(description="The file's metadata; long lists are null unless asked for.")
     ]
-    capabilities: Annotated[list[str], Meta(description='"completion", "tools", "thinking".')]
+    capabilities: Annotated[list[str], Meta(description='"completion", "tools", "thinking"; or "embedding".')]
     modified_at: Annotated[str, Meta(description="When its file was last written.")]
 
 
@@ -119,9 +133,19 @@ def handlers(server: Server) -> list[Any]:
     """The route handlers; they need nothing to be loaded."""
 
     @cache
-    def tag() -> Mapping[str, Any]:
-        assert server.chat is not None
-        return _tag(server.name, server.chat.model.file)
+    def held() -> Mapping[str, _Held]:
+        """What is loaded, by name; the first of two with one name."""
+        found = []
+        if server.chat is not None:
+            found.append(_Held(server.name, server.chat.model.file, server.chat.device, server.chat.slot_context))
+        if (embedder := embedder_of(server)) is not None:
+            model = embedder.loaded.model
+            found.append(_Held(embedder.name, model.file, embedder.device, model.limit))
+        return {each.name: each for each in reversed(found)}
+
+    @cache
+    def tag(name: str) -> Mapping[str, Any]:
+        return _tag(name, held()[name].file)
 
     @get("/api/version", sync_to_thread=False, **described(answer=Version))
     def ollama_version() -> Version:
@@ -133,17 +157,17 @@ def handlers(server: Server) -> list[Any]:
     @get("/api/tags", sync_to_thread=True, **described(answer=Tags))
     def ollama_tags() -> Tags:
         """The models that are here."""
-        return Tags([Tag(**tag())] if server.chat else [])
+        return Tags([Tag(**tag(name)) for name in held()])
 
     @get("/api/ps", sync_to_thread=True, **described(answer=RunningModels))
     def ollama_ps() -> RunningModels:
         """The models that are loaded."""
-        chat = server.chat
-        if chat is None:
-            return RunningModels([])
-        fields = dict(tag())
-        away = 0 if chat.device == "cpu" else fields["size"]
-        return RunningModels([Running(**fields, expires_at=_NEVER, size_vram=away, context_length=chat.slot_context)])
+        return RunningModels([running(each) for each in held().values()])
+
+    def running(model: _Held) -> Running:
+        fields = dict(tag(model.name))
+        away = 0 if model.device == "cpu" else fields["size"]
+        return Running(**fields, expires_at=_NEVER, size_vram=away, context_length=model.context)
 
     @post("/api/show", status_code=200, **described(body=ShowRequest, answer=Shown))
     async def ollama_show(request: Request) -> Shown:
@@ -155,9 +179,13 @@ def handlers(server: Server) -> list[Any]:
         asked = asking.model or asking.name
         if not asked:
             raise BadRequest("model: no model is named", param="model")
-        if server.chat is None or asked.removesuffix(":latest") != server.name:
-            raise NotFoundException(f"the model {asked!r} is not here; this server holds {server.name!r}")
-        return _shown(server.chat, tag(), verbose=bool(asking.verbose))
+        name, verbose = asked.removesuffix(":latest"), bool(asking.verbose)
+        if name not in held():
+            names = " and ".join(map(repr, held())) or repr(server.name)
+            raise NotFoundException(f"the model {asked!r} is not here; this server holds {names}")
+        if server.chat is not None and name == server.name:
+            return _shown_chat(server.chat, tag(name), verbose=verbose)
+        return _shown(held()[name].file, tag(name), ["embedding"], verbose=verbose)
 
     return [ollama_version, ollama_tags, ollama_ps, ollama_show]
 
@@ -202,23 +230,30 @@ def _stored(file: ModelFile) -> str:
     return stored.most_common(1)[0][0] if stored else "unknown"
 
 
-def _shown(chat: LoadedChat, tag: Mapping[str, Any], *, verbose: bool) -> Shown:
-    metadata, preset = chat.model.file.metadata, chat.model.sampling
-    template = chat.template
+def _shown_chat(chat: LoadedChat, tag: Mapping[str, Any], *, verbose: bool) -> Shown:
+    preset, template = chat.model.sampling, chat.template
     capabilities = ["completion"]
     if template is not None and chat.model.markers.call is not None and template.takes("tools"):
         capabilities.append("tools")
     if template is not None and template.takes("enable_thinking"):
         capabilities.append("thinking")
+    shown = _shown(chat.model.file, tag, capabilities, verbose=verbose)
+    shown.template = "" if template is None else template.source
     values = [f"{name} {getattr(preset, name)}" for name in ("temperature", "top_k", "top_p", "min_p")]
+    shown.parameters = "\n".join(values)
+    return shown
+
+
+def _shown(file: ModelFile, tag: Mapping[str, Any], capabilities: list[str], *, verbose: bool) -> Shown:
+    metadata = file.metadata
     licence = metadata.get("general.license")
     return Shown(
         license=licence if isinstance(licence, str) else "",
         modelfile="",
-        parameters="\n".join(values),
-        template="" if template is None else template.source,
+        parameters="",
+        template="",
         details=tag["details"],
-        model_info={"general.parameter_count": _count(_weights(chat.model.file))}
+        model_info={"general.parameter_count": _count(_weights(file))}
         | {key: _told(metadata, key, verbose) for key in metadata},
         capabilities=capabilities,
         modified_at=tag["modified_at"],
