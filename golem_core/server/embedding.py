@@ -92,7 +92,7 @@ def open_embedder(options: Mapping[str, Any]) -> ServedEmbedder:
 def with_role_of_model(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with an embedding model that -model names under -embed instead.
 
-    Raises GolemError for a file that cannot be read, an architecture that nobody opens, and a second embedding model.
+    Raises GolemError for a second embedding model.  A file that cannot be opened is left to who loads it.
     """
     from golem_core import plugins
     from golem_core.engine.roles import Embedder
@@ -101,8 +101,11 @@ def with_role_of_model(options: Mapping[str, Any]) -> Mapping[str, Any]:
     named = options["model"]
     if named is None:
         return options
-    with open_model(named) as file:
-        role = plugins.architecture(file.architecture).role
+    try:
+        with open_model(named) as file:
+            role = plugins.architecture(file.architecture).role
+    except GolemError:
+        return options
     if not issubclass(role, Embedder):
         return options
     if options[OPTION] is not None:

@@ -82,7 +82,9 @@ class FakeTokenizer:
         pass
 
 
-def fake_embedder(limit: int = 16, width: int | None = 40, matryoshka: bool = True) -> tuple[LoadedEmbedder, FakeDevice]:
+def fake_embedder(
+    limit: int = 16, width: int | None = 40, matryoshka: bool = True
+) -> tuple[LoadedEmbedder, FakeDevice]:
     device = FakeDevice()
     file: Any = SimpleNamespace(
         metadata={"general.file_type": 1, "fake.block_count": 1},

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "engine")]
 
 from server_fakes import FakeEngine, fake_chat
 

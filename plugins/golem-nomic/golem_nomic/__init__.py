@@ -1,0 +1,1 @@
+"""nomic-embed-text-v2-moe for golem: the architecture nomic-bert-moe, which embeds texts."""

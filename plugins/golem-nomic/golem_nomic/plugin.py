@@ -1,0 +1,31 @@
+"""The hooks: what golem-nomic opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from golem_core import Architecture, Embedder, ModelFile, check_tensors, hookimpl, tokenizer_from_metadata
+from golem_nomic.model import NomicConfig, build
+
+
+@hookimpl
+def golem_architectures() -> Iterable[Architecture]:
+    return [Architecture(("nomic-bert-moe",), Embedder, open_nomic)]
+
+
+def open_nomic(file: ModelFile) -> Embedder:
+    tokenizer = tokenizer_from_metadata(file.metadata)
+    cfg = NomicConfig.read(file, tokenizer.vocab_size)
+    check_tensors(file, cfg.tensors())
+    return Embedder(
+        name=file.path.name.removesuffix(".gguf"),
+        architecture=file.architecture,
+        vocab_size=cfg.vocabulary,
+        dimensions=cfg.width,
+        limit=cfg.context,
+        build=partial(build, cfg, file.weights),
+        tokenizer=tokenizer,
+        file=file,
+        matryoshka=True,
+    )
