@@ -1,7 +1,8 @@
 """Unigram segmentation: `tokenizer.ggml.model` "t5", the vocabularies of T5 and XLM-RoBERTa.
 
 A text is rewritten by the file's character map, its blanks become U+2581, and of all ways to cut it into pieces the
-one with the highest sum of scores is taken (arXiv:1804.10959; the rules are those of llama.cpp's `llama-vocab.cpp`).
+one with the highest sum of scores is taken (arXiv:1804.10959; the rules: sentencepiece's `unigram_model.cc` and
+`normalizer.cc`).
 """
 
 from __future__ import annotations

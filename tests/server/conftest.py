@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "engine")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from server_fakes import FakeEngine, fake_chat
 
