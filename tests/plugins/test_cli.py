@@ -147,7 +147,7 @@ def test_plugins_are_listed_with_their_failures(golem, package) -> None:
     package("golem-broken", "3.1", "broken", "raise ValueError('sorry')\n")
     status, listing, _ = golem("plugins")
     assert status == 0
-    assert "golem-core" in listing and "devices, endpoints, samplers" in listing
+    assert "golem-core" in listing and "devices, endpoints, parts" in listing
     assert "broken failed: ValueError: sorry" in listing
     records = {record["name"]: record for record in json.loads(golem("plugins", "--json")[1])}
     assert records["broken"] == {

@@ -25,6 +25,7 @@ CURLS = [code for kind, code in BLOCKS if kind == "sh" and code.startswith("curl
 SCRIPTS = [code for kind, code in BLOCKS if kind == "python"]
 DEFAULTS = {"model": "a model in an installed package", "threads": "the device decides", "cache-ttl": "`0`"}
 MODEL = ROOT / "plugins" / "golem-gemma" / "tests" / "fixtures" / "gemma3.gguf"
+EMBEDDER = ROOT / "plugins" / "golem-nomic" / "tests" / "fixtures" / "nomic-moe.gguf"
 
 
 def default(option: Option) -> str:
@@ -43,13 +44,13 @@ def test_the_table_of_options_is_the_command_line_s() -> None:
     }
 
 
-@pytest.mark.parametrize("command", ["run", "bench"])
+@pytest.mark.parametrize("command", ["run", "embed", "bench"])
 def test_the_options_of_the_other_commands_are_named(command: str) -> None:
     paragraph = re.search(rf"^`golem {command}` .*$", TEXT, re.MULTILINE)
     found = cli.cli.get_command(click.Context(cli.cli), command)
     assert paragraph and found
     told = re.findall(r"`(-[\w-]+)", paragraph[0])
-    options = [each.opts for each in found.params if "-version" not in each.opts]
+    options = [each.opts for each in found.params if isinstance(each, click.Option) and "-version" not in each.opts]
     assert [names for names in options if not set(names) & set(told)] == [], "these are not told"
     assert [name for name in told if not any(name in names for names in options)] == [], "these do not exist"
 
@@ -76,11 +77,12 @@ def test_the_weight_types_are_those_of_the_kernels() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The address of a server over a tiny model."""
+    """The address of a server over tiny models."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOLEM_")}
     program = "from golem_core.cli import main; main()"
     running = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "-model", str(MODEL), "-addr", "127.0.0.1:0", "-context", "512"],
+        [sys.executable, "-c", program, "serve", "-model", str(MODEL), "-embed", str(EMBEDDER)]
+        + ["-addr", "127.0.0.1:0", "-context", "512"],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
@@ -100,7 +102,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@pytest.mark.parametrize("command", CURLS)
+@pytest.mark.parametrize("command", [each for code in CURLS for each in re.split(r"^(?=curl )", code, flags=re.M)[1:]])
 def test_the_curl_commands_are_answered(server: str, command: str) -> None:
     assert "127.0.0.1:8080" in command
     command = command.replace("127.0.0.1:8080", server).replace("curl ", "curl -sS --fail-with-body ", 1)
@@ -110,12 +112,13 @@ def test_the_curl_commands_are_answered(server: str, command: str) -> None:
         events = [line for line in done.stdout.splitlines() if line]
         assert events[-1] == "data: [DONE]" and '"usage"' in events[-2]
     else:
-        assert '"finish_reason"' in done.stdout
+        assert ('"finish_reason"' if "completions" in command else '"embedding') in done.stdout
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=["client", "api"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=["client", "api", "embedder"])
 def test_the_python_examples_run(server: str, script: str, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").symlink_to(MODEL)
+    (tmp_path / "nomic.gguf").symlink_to(EMBEDDER)
     script = script.replace("127.0.0.1:8080", server)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", timeout=120

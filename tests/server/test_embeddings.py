@@ -374,4 +374,8 @@ def test_the_document_describes_the_endpoints(served):
 
 def test_the_log_tells_texts_and_positions(served, capfd):
     served.openai(["a", "b"])
-    assert " — 2 texts, 6 positions in " in capfd.readouterr().err
+    told, end = "", time.monotonic() + 5
+    while "POST" not in told and time.monotonic() < end:  # the line is written after the answer
+        time.sleep(0.005)
+        told += capfd.readouterr().err
+    assert " — 2 texts, 6 positions in " in told
