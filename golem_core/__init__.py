@@ -15,6 +15,7 @@ from golem_core.api import open_device as open_device
 from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
 from golem_core.engine.roles import Architecture as Architecture
 from golem_core.engine.roles import ChatModel as ChatModel
+from golem_core.engine.roles import Drafting as Drafting
 from golem_core.engine.roles import Embedder as Embedder
 from golem_core.engine.roles import SamplingDefaults as SamplingDefaults
 from golem_core.errors import BadFile as BadFile

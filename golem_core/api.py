@@ -39,15 +39,17 @@ def load(
     cache_ttl: float = 0.0,
     checkpoints: int = 3,
     width: int | None = None,
+    draft_n: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> LoadedModel:
     """Open the model file (or directory) at `path` on a device, ready to answer.
 
     `context` positions are divided among `slots` conversations, each of which keeps `checkpoints` copies of the
-    recurrent states of a model that has any, `width` is the most positions of a pass, and
-    `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)` counts bytes
-    of weights as the device takes them over.  Architecture and device come from
+    recurrent states of a model that has any, and `width` is the most positions of a pass.  `draft_n` is how many
+    tokens are guessed ahead for a lone conversation: 0 none; None one, where the model can and that pays on the
+    device.  `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
+    counts bytes of weights as the device takes them over.  Architecture and device come from
     the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
     architecture, a device, an op or a weight type that nothing installed can do.
     """
@@ -63,6 +65,7 @@ def load(
             cache_ttl=cache_ttl,
             checkpoints=checkpoints,
             width=width,
+            draft_n=draft_n,
             progress=progress,
         )
 

@@ -26,7 +26,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     quantize,
     recurrence,
 )
-from golem_core.cpu.lowering import CpuLowering, weight_format
+from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
 from golem_core.cpu.memory import physical, zeroed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import dequantize_rows, release_pages
@@ -74,31 +74,35 @@ class CpuDevice:
         context: int = 4096,
         width: int = WIDTH,
         scored: int | None = None,
+        tentative: int = 0,
         fuse: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> CpuPass:
         """Takes over the weights of `graph` (repacked once, however many graphs read them) and makes its states.
 
         `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per
-        slot) the most of them that are scored.  `progress(done, total)` counts bytes of weights.  Raises Unsupported
-        naming the op or weight that there are no kernels for, GolemError if the states are larger than the memory.
+        slot) the most of them that are scored, `tentative` the most of a run that may be taken back.  `progress(done,
+        total)` counts bytes of weights.  Raises Unsupported naming the op or weight that there are no kernels for,
+        GolemError if the states are larger than the memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
-        self.check_states(graph, slots, context, width)
+        self.check_states(graph, slots, context, width, spare(tentative))
         capacity = {ALL: width, SCORED: min(width, scored or slots), RUNS: min(width, slots)}
         plan = Planner(graph, CpuLowering(self.kv).table(), capacity, fuse=fuse).plan()
         self.take_weights(plan, progress)
-        return CpuPass(self, graph, plan, slots, context, capacity)
+        return CpuPass(self, graph, plan, slots, context, capacity, spare(tentative))
 
-    def check_states(self, graph: Graph, slots: int, context: int, width: int) -> None:
-        """Raises GolemError where the states of `slots` conversations are larger than the machine's memory."""
+    def check_states(self, graph: Graph, slots: int, context: int, width: int, spare: int) -> None:
+        """Raises GolemError where the states of `slots` conversations, and `spare` more copies of the recurrent ones,
+        are larger than the machine's memory."""
         per_position = {ring: 2 * ring.heads * ring.dim * attention.KV_BYTES[self.kv] for ring in graph.rings}
         needed = sum(size * ring_length(ring, context, width) for ring, size in per_position.items())
-        needed += sum(4 * prod(state.shape) for state in graph.recurrent)
+        recurrent = sum(4 * prod(state.shape) for state in graph.recurrent)
+        needed = slots * (needed + recurrent) + spare * recurrent
         there = physical()
-        if there is not None and slots * needed > there:
+        if there is not None and needed > there:
             raise GolemError(
-                f"{slots} × {context} positions (-context) need {slots * needed / 1e9:.1f} GB for keys, values and "
+                f"{slots} × {context} positions (-context) need {needed / 1e9:.1f} GB for keys, values and "
                 f"states, and this machine has {there / 1e9:.1f} GB of memory; start with a smaller -context"
             )
 
@@ -188,9 +192,21 @@ class Assembly:
 
 
 class CpuPass:
-    """A compiled graph with its states.  Not for several threads at once."""
+    """A compiled graph with its states.  Not for several threads at once.
 
-    def __init__(self, device: CpuDevice, graph: Graph, plan: Plan, slots: int, context: int, capacity: dict[str, int]):
+    Recurrent states have a share for every slot and `spare` more, which take in turn what a slot's share would.
+    """
+
+    def __init__(
+        self,
+        device: CpuDevice,
+        graph: Graph,
+        plan: Plan,
+        slots: int,
+        context: int,
+        capacity: dict[str, int],
+        spare: int,
+    ):
         self.device, self.graph, self.slots, self.context = device, graph, slots, context
         self.width, self.capacity = capacity[ALL], capacity
         self.lengths = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
@@ -201,11 +217,19 @@ class CpuPass:
             r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()
         }
         for state in graph.recurrent:
-            self.states[state] = (zeroed(4 * slots * prod(state.shape)),)
-        self.recurrent = [self.states[state][0].view(np.float32).reshape(slots, -1) for state in graph.recurrent]
+            self.states[state] = (zeroed(4 * (slots + spare) * prod(state.shape)),)
+        self.recurrent = [self.states[s][0].view(np.float32).reshape(slots + spare, -1) for s in graph.recurrent]
+        self.shares = list(range(slots))
+        """Where each slot's recurrent states are."""
+        self.spare = list(range(slots, slots + spare))
+        self.tentative = 0
+        """How many tentative columns the last run had."""
         self.arena = zeroed(plan.arena + 64)
-        self.counts = {rows: np.zeros(1, np.int64) for rows in capacity}
+        self.counts = {rows: np.zeros(1, np.int64) for rows in (*capacity, STRETCHES)}
         self.facts = {(rows, name): np.zeros(n, np.int64) for rows, n in capacity.items() for name in FACTS}
+        stretches = max(slots, spare + 1)
+        for name in ("source", "share", "first", "length"):
+            self.facts[STRETCHES, name] = np.zeros(stretches, np.int64)
         self.reads_runs = reads_runs(plan)
         self.outputs: dict[str, np.ndarray] = {}
         """Backing memory of the outputs that a step writes directly, uint8."""
@@ -298,8 +322,13 @@ class CpuPass:
             self.facts[SCORED, name][: len(scored)] = fact[scored]
         self.facts[ALL, "index"][:n] = np.arange(n)
         self.facts[SCORED, "index"][: len(scored)] = scored
-        if self.reads_runs:
+        self.tentative = n if columns.tentative else 0
+        if self.recurrent and self.tentative > len(self.spare) + 1:
+            raise ValueError(f"a pass takes {len(self.spare) + 1} tentative columns, not {n}")
+        if self.reads_runs or self.recurrent:
             self.find_runs(columns)
+        if self.recurrent:
+            self.find_stretches(int(columns.slot[0]))
         self.counts[ALL][0], self.counts[SCORED][0] = n, len(scored)
         for table, room, rows in self.embed_rows:
             tokens = self.facts[rows, "token"][: self.counts[rows][0]]
@@ -330,18 +359,48 @@ class CpuPass:
             every[: len(slot)] = np.repeat(fact, length)
             self.facts[SCORED, name][: len(columns.scored)] = every[columns.scored]
 
+    def find_stretches(self, slot: int) -> None:
+        """The facts of the row set "stretches".
+
+        A conversation goes through its states where they lie.  Of tentative columns, which are those of `slot`, every
+        one leaves them in a share of its own, the last in the slot's.
+        """
+        if self.tentative:
+            n, spare, own = self.tentative, self.spare[: self.tentative - 1], self.shares[slot]
+            source, share, first, length = [own, *spare], [*spare, own], np.arange(n), np.ones(n)
+        else:
+            n = int(self.counts[RUNS][0])
+            source = share = [self.shares[each] for each in self.facts[RUNS, "slot"][:n].tolist()]
+            first, length = (self.facts[RUNS, name][:n] for name in ("first", "length"))
+        for name, fact in {"source": source, "share": share, "first": first, "length": length}.items():
+            self.facts[STRETCHES, name][:n] = fact
+        self.counts[STRETCHES][0] = n
+
     @property
     def saved_bytes(self) -> int:
         return sum(states[0].nbytes for states in self.recurrent)
 
+    def keep(self, slot: int, count: int) -> None:
+        """The slot's recurrent states stand after the first `count` of the tentative columns that ran last."""
+        if not 0 < count <= self.tentative:
+            raise ValueError(f"the last run had {self.tentative} tentative columns, not {count}")
+        if self.recurrent and count < self.tentative:
+            self.shares[slot], self.spare[count - 1] = self.spare[count - 1], self.shares[slot]
+        self.tentative = 0
+
     def save(self, slot: int) -> list[np.ndarray]:
         """A copy of the slot's recurrent states."""
-        return [states[slot].copy() for states in self.recurrent]
+        return [states[self.shares[slot]].copy() for states in self.recurrent]
 
     def restore(self, slot: int, saved: list[np.ndarray] | None) -> None:
         """Puts back what `save` returned; None: zeros, as at the beginning of a conversation."""
         for i, states in enumerate(self.recurrent):
-            states[slot] = 0 if saved is None else saved[i]
+            states[self.shares[slot]] = 0 if saved is None else saved[i]
+
+
+def spare(tentative: int) -> int:
+    """Copies of a slot's recurrent states that a run of so many tentative columns leaves besides its own."""
+    return max(0, tentative - 1)
 
 
 def reads_runs(plan: Plan) -> bool:

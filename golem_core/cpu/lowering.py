@@ -29,8 +29,10 @@ from golem_core.graph.planner import (
 )
 from golem_core.graph.value import ALL, RUNS, Node, Value
 
-RUN_FACTS = (*(Fact(RUNS, name) for name in ("slot", "first", "length")), Count(RUNS))
-"""Where kernels find the conversations of a pass."""
+STRETCHES = "stretches"
+"""One row for every series of columns that goes through recurrent states by itself: a conversation's, or a tentative
+column.  Its facts are the shares of the states that it begins and ends with, its first column and its length."""
+STRETCH_FACTS = (*(Fact(STRETCHES, name) for name in ("source", "share", "first", "length")), Count(STRETCHES))
 
 
 class CpuLowering(AttentionLowering):
@@ -42,7 +44,7 @@ class CpuLowering(AttentionLowering):
         entrywise = ("add", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
         products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine")
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
-        others = ("attend", "attend_columns", "causal_conv1d", "delta_net", "pool", "store", *norms, *products)
+        others = ("attend", "attend_columns", "causal_conv1d", "concat", "delta_net", "pool", "store", *norms, *products)
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 
@@ -176,6 +178,14 @@ class CpuLowering(AttentionLowering):
 
     add = mul = binary
 
+    def concat(self, p: Planner, node: Node) -> None:
+        a, b = node["a"], node["b"]
+        x, z, y = p.read(a), p.read(b), p.write(node.results[0])
+        p.step(
+            "concat", x, x.stride, z, z.stride, y, y.stride, a.size // a.shape[-1], a.shape[-1], b.shape[-1],
+            Count(y.rows),
+        )  # fmt: skip
+
     def slice(self, p: Planner, node: Node) -> None:
         x, y, shape = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
         lead, n = node["x"].size // shape[-1], node["stop"] - node["start"]
@@ -228,7 +238,7 @@ class CpuLowering(AttentionLowering):
         p.step(
             f"causal_conv1d_{taps}" + ("_biased" if bias else ""), x, x.stride,
             Constant(np.ascontiguousarray(weight.dequantize().T)), Vector(bias) if bias else 0, y, y.stride,
-            State(node["window"], writes=True), features, *RUN_FACTS,
+            State(node["window"], writes=True), features, *STRETCH_FACTS,
         )  # fmt: skip
 
     def delta_net(self, p: Planner, node: Node) -> None:
@@ -240,7 +250,7 @@ class CpuLowering(AttentionLowering):
         y = p.write(node.results[0])
         places = [word for each in (*inputs, y) for word in (each, each.stride)]
         p.step(
-            f"delta_net_{lanes}", *places, State(node["state"], writes=True), key_heads, heads, dk, dv, *RUN_FACTS,
+            f"delta_net_{lanes}", *places, State(node["state"], writes=True), key_heads, heads, dk, dv, *STRETCH_FACTS,
             float(node["scale"]),
         )  # fmt: skip
 

@@ -57,9 +57,19 @@ class Conversation:
         self.position = slot.resume(self.request.prompt)
         self.generation.start(slot.index, self.position)
 
+    @property
+    def left(self) -> int:
+        """How many more tokens the answer may have."""
+        drawn = len(self._tokens) - len(self.request.prompt)
+        return min(self.request.max_tokens - drawn, self._context - 1 - self.position)
+
     def upcoming(self, count: int) -> list[int]:
         """The next `count` tokens to feed, from `position` on."""
         return self._tokens[self.position : self.position + count]
+
+    def tokens(self, first: int, last: int) -> list[int]:
+        """The tokens of the positions from `first` to `last`, that one left out."""
+        return self._tokens[first:last]
 
     def fed(self, count: int) -> None:
         """A pass has fed the next `count` tokens."""

@@ -13,11 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from golem_core.engine.conversation import Conversation
+from golem_core.engine.drafting import prepare
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
@@ -32,16 +34,27 @@ _HELPERS = 3
 _STUCK = 0.002  # seconds without a token after which the drawing thread needs help
 
 
+@dataclass(frozen=True)
+class _End:
+    """How an answer ends."""
+
+    reason: FinishReason | None
+    error: BaseException | None = None
+
+
 class Engine:
     """Continues token sequences with `model` on `device`, `slots` of them at a time.
 
     `context` is the number of positions held in all; each slot has an equal share, `slot_context`.  `cache_ttl` is
     after how many idle seconds a slot forgets what it holds (0: never).  `checkpoints` is how many copies of a slot's
-    recurrent states are kept, for models that have any.  `width` is the most columns of a pass, at
-    most and by default what the device takes.  `stages` are the sampler stages, by default those of every plugin.
+    recurrent states are kept, for models that have any.  `width` is the most columns of a pass, at most and by default
+    what the device takes.  `draft_n` is how many tokens are guessed ahead while a conversation is alone: 0 none; None
+    one, where the model can and that pays on the device.  `stages` are the sampler stages, by default those of every
+    plugin.
     `progress(done, total)` counts bytes of weights as the device takes them over.
 
-    Raises GolemError where a slot would have fewer than two positions.  Close it to end its threads.
+    Raises GolemError where a slot would have fewer than two positions, Unsupported where guessing is asked for and
+    impossible or of no use.  Close it to end its threads.
     """
 
     def __init__(
@@ -54,6 +67,7 @@ class Engine:
         cache_ttl: float = 0.0,
         checkpoints: int = 3,
         width: int | None = None,
+        draft_n: int | None = None,
         stages: Sequence[SamplerStage] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
@@ -69,11 +83,12 @@ class Engine:
         self.slot_context = context // slots
         sizes: dict[str, Any] = {"slots": slots, "context": self.slot_context, "width": width, "progress": progress}
         sizes = {name: value for name, value in sizes.items() if value is not None}
-        compiled = device.compile(model.build(), **sizes)
+        compiled, self._drafter = prepare(model, device, draft_n, sizes)
         self.width: int = compiled.width if width is None else min(width, compiled.width)
         self._stages = list(stages)
         self._runner = Runner(compiled)
         recurrent = compiled if compiled.saved_bytes else None
+        self.draft_n = self._drafter.most if self._drafter else 0
         self._pool = SlotPool(slots, compiled.rings, cache_ttl, recurrent=recurrent, checkpoints=checkpoints)
         self._rows = np.empty((slots, model.vocab_size), np.float32)  # a copy of each slot's logits, to draw from
 
@@ -255,6 +270,8 @@ class Engine:
             self._active.add(conversation)
             try:
                 conversation.begin(slot)
+                if self._drafter is not None:
+                    self._drafter.resume(slot.index, conversation.position)
             except Exception as error:
                 self._fail(conversation, "a saved state could not be restored", error)
                 continue
@@ -264,11 +281,13 @@ class Engine:
         scored = [chunk.conversation for chunk in chunks if chunk.scored]
         self._wake_readers()  # now, because a running pass leaves the interpreter to them
         try:
-            logits = self._runner.run(chunks, waited)
-            if len(logits) != len(scored):
-                raise ValueError(f"{len(logits)} rows of logits for {len(scored)} scored columns")
-            for chunk in chunks:
-                chunk.conversation.fed(chunk.count)
+            guesses = self._guess(chunks)
+            outputs = self._runner.run(chunks, waited, guesses)
+            logits = outputs["logits"]
+            if len(logits) != len(scored) + len(guesses):
+                raise ValueError(f"{len(logits)} rows of logits for {len(scored) + len(guesses)} scored columns")
+            if not guesses:
+                self._have_fed(chunks, outputs)
         except Exception as error:  # whatever a device raises concerns the conversations in this pass only
             for chunk in chunks:
                 self._fail(chunk.conversation, "the pass failed on the device", error)
@@ -282,11 +301,53 @@ class Engine:
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
         alone = len(self._active) == 1
+        if guesses:
+            self._draw_along(scored[0], guesses, outputs)
+            return
         for conversation, row in zip(scored, logits, strict=True):
             if alone:
                 self._draw(conversation, self._drawable(conversation, row, alone))
             else:  # each at once: the first is drawn for while the next is copied
                 self._to_draw.put((conversation, self._drawable(conversation, row, alone)))
+
+    def _guess(self, chunks: list[Chunk]) -> list[int]:
+        """What may follow the one token of the pass at hand, if that is all it has and nobody waits for more room."""
+        if self._drafter is None or len(self._active) > 1 or chunks[0].conversation.reading:
+            return []
+        conversation = chunks[0].conversation
+        count = min(self._drafter.most, conversation.left - 1, self.width - 1)
+        return self._drafter.guess(conversation, count) if count > 0 else []
+
+    def _have_fed(self, chunks: list[Chunk], outputs: dict[str, np.ndarray]) -> None:
+        first = 0
+        for chunk in chunks:
+            chunk.conversation.fed(chunk.count)
+            if self._drafter is not None:
+                self._drafter.note(chunk.conversation, outputs["hidden"][first : first + chunk.count])
+            first += chunk.count
+
+    def _draw_along(self, conversation: Conversation, guesses: list[int], outputs: dict[str, np.ndarray]) -> None:
+        """Draw token after token for as long as each is the one that was guessed; the columns after that do not count.
+
+        What is drawn is what would have been drawn without guesses: every token comes from its own row of logits.
+        """
+        assert conversation.slot is not None and self._drafter is not None
+        slot, logits, kept = conversation.slot, outputs["logits"], 0
+        for row, guess in zip(logits, [*guesses, None], strict=True):
+            conversation.fed(1)
+            kept += 1
+            end = self._draw_one(conversation, self._drawable(conversation, row, True))
+            if end is not None or conversation.upcoming(1) != [guess]:
+                break
+        try:
+            self._runner.keep(slot.index, kept)
+            slot.overwrote(len(logits) - kept)
+            self._drafter.note(conversation, outputs["hidden"][:kept])
+        except Exception as error:
+            self._fail(conversation, "the pass failed on the device", error)
+            return
+        conversation.generation.checked(len(guesses), kept - 1)
+        self._settle(conversation, end)
 
     def _fail(self, conversation: Conversation, what: str, error: Exception) -> None:
         """End a conversation whose slot's contents are anybody's guess."""
@@ -328,19 +389,26 @@ class Engine:
                 continue
 
     def _draw(self, conversation: Conversation, logits: np.ndarray) -> None:
+        self._settle(conversation, self._draw_one(conversation, logits))
+
+    def _draw_one(self, conversation: Conversation, logits: np.ndarray) -> _End | None:
+        """Draw and deliver a token; how the answer ends if it does."""
         generation = conversation.generation
         try:
             if generation.ended:
-                self._finish(conversation, "cancelled")
-                return
+                return _End("cancelled")
             token, reason = conversation.draw(logits)
         except Exception as error:  # a sampler's error, a stranger's among them, concerns this conversation only
-            self._finish(conversation, None, error)
-            return
+            return _End(None, error)
         generation.deliver(token)
-        if reason is not None:
-            self._finish(conversation, reason)
+        return _End(reason) if reason else None
+
+    def _settle(self, conversation: Conversation, end: _End | None) -> None:
+        """Have the conversation go on, or end it."""
+        if end is not None:
+            self._finish(conversation, end.reason, end.error)
             return
+        generation = conversation.generation
         with self._changed:
             self._cancelled |= generation.ended
             self._ready.append(conversation)

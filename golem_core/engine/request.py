@@ -62,7 +62,8 @@ class Generation:
 
     Facts, complete once it has ended: `slot` (None while queued), `queued` seconds before a slot was free,
     `prompt_tokens`, of which `cached_tokens` were held already and `fed` were read in `prompt_seconds`, `drawn`
-    tokens in `draw_seconds`, and `finish_reason`, None until the end and after a failure.
+    tokens in `draw_seconds`, and `finish_reason`, None until the end and after a failure.  Of the `guessed`
+    tokens that were guessed ahead, `confirmed` were drawn.
     """
 
     def __init__(self, prompt_tokens: int, notice: Callable[[], None] = lambda: None):
@@ -72,6 +73,8 @@ class Generation:
         self.cached_tokens = 0
         self.fed = 0
         self.drawn = 0
+        self.guessed = 0
+        self.confirmed = 0
         self.prompt_seconds = 0.0
         self.draw_seconds = 0.0
         self.finish_reason: FinishReason | None = None
@@ -166,6 +169,13 @@ class Generation:
             if not self._ended:
                 self.drawn += 1
                 self._tokens.append(token)
+
+    def checked(self, guessed: int, confirmed: int) -> None:
+        """A pass has checked guesses of further tokens; `confirmed` of them were drawn."""
+        with self._lock:
+            if not self._ended:
+                self.guessed += guessed
+                self.confirmed += confirmed
 
     def wake(self) -> None:
         """Wake the reader if it sleeps."""

@@ -41,6 +41,21 @@ class SamplingDefaults:
         )
 
 
+@dataclass(frozen=True)
+class Drafting:
+    """How the tokens that may follow are guessed ahead of a model's passes, with a small graph beside its own.
+
+    `build` makes the model's graph with one more output, "hidden": float32 (n,) for every column.  `guess` makes the
+    small one.  A column of it is a position of the model's: its token is the one *after* that position, and
+    `input("hidden", (n,))` is the model's row of the position.  Its outputs for scored columns are "logits"
+    (vocab_size,) over the token that comes next, and "hidden" (n,), which stands for the model's row when the guess is
+    carried further.  It may have rings of keys and values, no recurrent states.
+    """
+
+    build: Callable[[], Graph]
+    guess: Callable[[], Graph]
+
+
 @dataclass
 class ChatModel:
     """A model that continues token sequences.
@@ -48,7 +63,7 @@ class ChatModel:
     `build` makes the graph of a pass, with an output "logits" of (scored columns, vocab_size).  `suppress` lists
     tokens that are never drawn.  `template` is the file's own chat template, `fallback_template` the Jinja source
     to use without one.  `markers` are what the model writes around thoughts and tool calls; without any, all of an
-    answer is content.
+    answer is content.  `drafting` is there if tokens can be guessed ahead.
     """
 
     name: str
@@ -63,6 +78,7 @@ class ChatModel:
     suppress: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     markers: Markers = field(default_factory=Markers)
+    drafting: Drafting | None = None
 
 
 @dataclass

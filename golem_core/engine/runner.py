@@ -29,11 +29,15 @@ class Runner:
         self.column_seconds = 0.0
         """About how long a column of a prompt takes, 0 before one was read."""
 
-    def run(self, chunks: Sequence[Chunk], waited: float = 0.0) -> np.ndarray:
-        """Feed the chunks; float32 (scored chunks, vocabulary), in their order, valid until the next run."""
-        columns = _columns(chunks)
+    def run(self, chunks: Sequence[Chunk], waited: float = 0.0, guesses: Sequence[int] = ()) -> dict[str, np.ndarray]:
+        """Feed the chunks; the pass's outputs, valid until the next run.
+
+        "logits" is float32 (scored chunks, vocabulary), in their order.  `guesses` may stand after a single chunk: all
+        are scored and tentative, and `keep` says how many of the columns stand.
+        """
+        columns = _columns(chunks, guesses)
         start = time.perf_counter()
-        logits = self._pass.run(columns)["logits"]
+        outputs = self._pass.run(columns)
         self.last_seconds = time.perf_counter() - start
         if len(columns) >= _TELLING:
             latest = self.last_seconds / len(columns)
@@ -45,11 +49,15 @@ class Runner:
                 file=sys.stderr,
                 flush=True,
             )
-        return logits
+        return outputs
+
+    def keep(self, slot: int, count: int) -> None:
+        """Of the tentative columns that ran last, the first `count` stand."""
+        self._pass.keep(slot, count)
 
 
-def _columns(chunks: Sequence[Chunk]) -> Columns:
-    """Columns chunk by chunk; the last column of a scored chunk is scored."""
+def _columns(chunks: Sequence[Chunk], guesses: Sequence[int]) -> Columns:
+    """Columns chunk by chunk; the last column of a scored chunk is scored, and so are guesses after a single one."""
     token: list[int] = []
     position: list[int] = []
     slot: list[int] = []
@@ -62,5 +70,11 @@ def _columns(chunks: Sequence[Chunk]) -> Columns:
         slot += [conversation.slot.index] * chunk.count
         if chunk.scored:
             scored.append(len(token) - 1)
+    if guesses:
+        assert len(chunks) == 1 and scored
+        scored += range(len(token), len(token) + len(guesses))
+        position += range(position[-1] + 1, position[-1] + 1 + len(guesses))
+        slot += [slot[-1]] * len(guesses)
+        token += guesses
     as_array = lambda values: np.array(values, np.int64)
-    return Columns(as_array(token), as_array(position), as_array(slot), as_array(scored))
+    return Columns(as_array(token), as_array(position), as_array(slot), as_array(scored), tentative=bool(guesses))

@@ -77,6 +77,11 @@ class Slot:
         if self._checkpoints is not None and self._stops and len(self.tokens) == self._stops[0]:
             self._checkpoints.save(self._stops.pop(0))
 
+    def overwrote(self, count: int) -> None:
+        """A pass has also fed `count` tokens after those held, which do not count."""
+        for ring in self._rings:
+            ring.record(len(self.tokens), count)
+
     def forget(self) -> None:
         """Hold nothing: the caches' contents are unknown or no longer wanted."""
         self.tokens.clear()

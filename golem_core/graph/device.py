@@ -49,6 +49,13 @@ class Pass(Protocol):
         """Puts the slot's recurrent states back to what `save` returned; None: to the beginning, all zeros."""
         ...
 
+    def keep(self, slot: int, count: int) -> None:
+        """After a run of tentative columns: the slot's recurrent states stand after the first `count` of them.
+
+        Without it they stand after all of them.
+        """
+        ...
+
 
 class Device(Protocol):
     """Something that runs graphs.  Weights that several graphs read are taken over once."""
@@ -63,11 +70,13 @@ class Device(Protocol):
         context: int = 4096,
         width: int = 512,
         scored: int | None = None,
+        tentative: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Pass:
         """Makes a pass for `slots` conversations of `context` positions, at most `width` columns a run.
 
-        At most `scored` (default: one per slot) of them are scored.  `progress(done, total)` counts bytes
+        At most `scored` (default: one per slot) of them are scored.  A run may have as many as `tentative` tentative
+        columns, for which the device keeps further copies of recurrent states.  `progress(done, total)` counts bytes
         of weights.  Raises Unsupported naming the op or the weight that the device cannot run.
         """
         ...

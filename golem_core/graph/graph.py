@@ -22,6 +22,9 @@ class Columns:
     Columns of one slot lie together and carry ascending, contiguous positions.  `scored` lists the columns, by index,
     whose rows the outputs of row set "scored" have, in that order.  `inputs` has the rows of every input of the
     graph by its name, float32 (n, *shape).
+
+    `tentative` columns, all of one slot, may be taken back: `Pass.keep` says after how many of them the slot's
+    recurrent states stand.
     """
 
     token: np.ndarray
@@ -29,12 +32,15 @@ class Columns:
     slot: np.ndarray
     scored: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tentative: bool = False
 
     def __post_init__(self) -> None:
         for name in ("token", "position", "slot", "scored"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
         if not len(self.token) == len(self.position) == len(self.slot):
             raise GraphError("token, position and slot of a pass differ in length")
+        if self.tentative and len(self) and (self.slot != self.slot[0]).any():
+            raise GraphError("tentative columns are of several slots")
         object.__setattr__(self, "inputs", {name: np.asarray(x, np.float32) for name, x in self.inputs.items()})
         for name, x in self.inputs.items():
             if len(x) != len(self):
@@ -55,6 +61,7 @@ class Graph:
     attend_columns = ops.attend_columns
     causal_conv1d = ops.causal_conv1d
     combine = ops.combine
+    concat = ops.concat
     delta_net = ops.delta_net
     embed = ops.embed
     expert_linear = ops.expert_linear

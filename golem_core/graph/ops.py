@@ -345,6 +345,18 @@ def _(run: Run, x):
 
 
 @op()
+def concat(g: Graph, a: Value, b: Value) -> Value:
+    """The entries of a's last axis, then those of b's."""
+    check(a.shape[:-1] == b.shape[:-1], f"leading axes differ, {list(a.shape)} and {list(b.shape)}")
+    return result((*a.shape[:-1], a.shape[-1] + b.shape[-1]))
+
+
+@concat.define
+def _(run: Run, a, b):
+    return np.concatenate([a, b], -1)
+
+
+@op()
 def slice(g: Graph, x: Value, start: int, stop: int) -> Value:
     """Entries start...stop of the last axis."""
     check(0 <= start < stop <= x.shape[-1], f"the last axis has {x.shape[-1]} entries")

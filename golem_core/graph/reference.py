@@ -69,6 +69,8 @@ class Reference:
             self.states[ring] = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         for state in graph.recurrent:
             self.states[state] = (np.zeros((slots, *state.shape), np.float32),)
+        self.before: tuple[list[np.ndarray], Columns] | None = None
+        """The states before the tentative columns that ran last, and those columns."""
 
     def save(self, slot: int) -> list[np.ndarray]:
         """A copy of the slot's recurrent states."""
@@ -79,9 +81,19 @@ class Reference:
         for i, state in enumerate(self.graph.recurrent):
             self.states[state][0][slot] = 0 if saved is None else saved[i]
 
+    def keep(self, slot: int, count: int) -> None:
+        """The slot's recurrent states stand after the first `count` of the tentative columns that ran last."""
+        assert self.before is not None, "no tentative columns have run"
+        (saved, columns), n = self.before, count
+        assert 0 < n <= len(columns) and columns.slot[0] == slot, f"slot {slot} has not run {n} tentative columns"
+        self.restore(slot, saved)
+        inputs = {name: rows[:n] for name, rows in columns.inputs.items()}
+        self.run(Columns(columns.token[:n], columns.position[:n], columns.slot[:n], np.arange(n), inputs))
+
     def run(self, columns: Columns, inspect: Iterable[Value] = ()) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape).  `inspect` keeps other values too, as "#0", "#1", ..."""
         self.graph.check_inputs(columns)
+        self.before = (self.save(int(columns.slot[0])), columns) if columns.tentative else None
         known: dict[Value, Any] = {}
         for node in self.graph.nodes:
             run = Run(columns, self.states, node.values[0].rows if node.values else ALL)

@@ -260,6 +260,13 @@ for _n in (64, 19):
             g.output(name, y)
 
 
+@case("concat")
+def _(g, rng):
+    g.output("rows", g.concat(x(g, rng, 40), x(g, rng, 19)))
+    g.output("heads", g.silu(g.concat(x(g, rng, 3, 5), x(g, rng, 3, 16))))
+    g.output("twice", g.linear(g.concat(a := x(g, rng, 32), a), random_weight(rng, "w", "Q8_0", 16, 64)))
+
+
 for _block in (1, 4, 8, 32, 256):
 
     @case(f"hadamard-{_block}")

@@ -165,6 +165,18 @@ def slice_rows(a: Traced, thread: Traced, threads: Traced) -> None:
         each(n, lambda at, t: store(target + at, load(t, source + at)))
 
 
+@kernel("concat")
+def concat(a: Traced, thread: Traced, threads: Traced) -> None:
+    """Row after row of n floats of x, then m floats of y."""
+    x, x_stride, y, y_stride, out, out_stride, lead, n, m, count = arguments(a, 10)
+    for i in share(lead * load("i64", count), thread, threads):
+        c, k = i // lead, i % lead
+        first, second = x + c * x_stride + k * n * 4, y + c * y_stride + k * m * 4
+        target = out + c * out_stride + k * (n + m) * 4
+        each(n, lambda at, t: store(target + at, load(t, first + at)))
+        each(m, lambda at, t: store(target + n * 4 + at, load(t, second + at)))
+
+
 @kernel("transpose")
 def transpose(a: Traced, thread: Traced, threads: Traced) -> None:
     """(first, second, n) floats -> (second, first, n)."""

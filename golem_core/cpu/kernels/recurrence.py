@@ -1,6 +1,7 @@
 """Ops that go through the columns of a conversation in order: short convolutions, and the gated delta rule.
 
-The threads share the features of a state, which never meet, and each goes through every run of columns alone.
+The threads share the features of a state, which never meet, and each goes through every stretch of columns alone.  A
+stretch finds its state in one share and leaves it in another, which may be the same.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from golem_core.cpu.kernels.elementwise import exp
 from golem_core.cpu.library import kernel
 
 
-def runs(slot: Traced, first: Traced, length: Traced, count: Traced):
-    """(slot, first column, columns) of every conversation of the pass."""
+def stretches(source: Traced, into: Traced, first: Traced, length: Traced, count: Traced):
+    """(share it begins with, share it ends with, first column, columns) of every stretch of columns; none is empty."""
     for r in loop(load("i64", count)):
-        yield load("i64", slot + r * 8), load("i64", first + r * 8), load("i64", length + r * 8)
+        yield tuple(load("i64", fact + r * 8) for fact in (source, into, first, length))
 
 
 TAPS = range(2, 9)
@@ -39,16 +40,16 @@ def causal_conv1d(taps: int, biased: bool) -> None:
     @kernel(f"causal_conv1d_{taps}" + ("_biased" if biased else ""))
     def conv(a: Traced, thread: Traced, threads: Traced) -> None:
         x, x_stride, w, bias, y, y_stride, windows, features = arguments(a, 8)
-        facts = arguments(a + 64, 4)
+        facts = arguments(a + 64, 5)
         row = features * 4
 
         def convolve(at: Traced, t: str, vectors: int) -> None:
             places = [at + 32 * u for u in range(vectors)]
             weights = [[load(t, w + j * row + p) for j in range(taps)] for p in places]
             first_terms = [load(t, bias + p) if biased else const(t, 0) for p in places]
-            for slot, first, n in runs(*facts):
-                window = windows + slot * (taps - 1) * row
-                past = [[Var(load(t, window + j * row + p)) for j in range(taps - 1)] for p in places]
+            for source, into, first, n in stretches(*facts):
+                before, window = (windows + each * (taps - 1) * row for each in (source, into))
+                past = [[Var(load(t, before + j * row + p)) for j in range(taps - 1)] for p in places]
                 for c in loop(first, first + n):
                     for p, kept, factors, total in zip(places, past, weights, first_terms, strict=True):
                         line = [each.get() for each in kept] + [load(t, x + c * x_stride + p)]
@@ -86,15 +87,17 @@ def delta_net(lanes: int) -> None:
     @kernel(f"delta_net_{lanes}")
     def net(a: Traced, thread: Traced, threads: Traced) -> None:
         q, q_stride, k, k_stride, v, v_stride, decay, decay_stride, beta, beta_stride, y, y_stride = arguments(a, 12)
-        states, key_heads, heads, dk, dv, *facts = arguments(a + 96, 9)
-        scale = number(a, 21)
+        states, key_heads, heads, dk, dv, *facts = arguments(a + 96, 10)
+        scale = number(a, 22)
         blocks = dv // lanes
         for unit in share(heads * blocks, thread, threads):
             h, d = unit // blocks, unit % blocks * lanes
             key_at, value_at = h % key_heads * dk * 4, (h * dv + d) * 4
-            for slot, first, n in runs(*facts):
-                matrix = states + ((slot * heads + h) * dv + d) * dk * 4
+            for source, into, first, n in stretches(*facts):
+                before = Var(states + ((source * heads + h) * dv + d) * dk * 4)
+                matrix = states + ((into * heads + h) * dv + d) * dk * 4
                 for c in loop(first, first + n):
+                    held = before.get()
                     keys, queries = k + c * k_stride + key_at, q + c * q_stride + key_at
                     kept = exp(load("f32", decay + c * decay_stride + h * 4))
                     share_of = load("f32", beta + c * beta_stride + h * 4)
@@ -102,7 +105,7 @@ def delta_net(lanes: int) -> None:
                     for i in loop(dk):
                         key = broadcast("f32x8", "f32", keys + i * 4)
                         for u in vectors:
-                            known[u].set(fma(key, load("f32x8", matrix + i * (4 * lanes) + 32 * u), known[u]))
+                            known[u].set(fma(key, load("f32x8", held + i * (4 * lanes) + 32 * u), known[u]))
                     delta = [
                         (load("f32x8", v + c * v_stride + value_at + 32 * u) - known[u] * kept) * share_of
                         for u in vectors
@@ -112,12 +115,13 @@ def delta_net(lanes: int) -> None:
                         key = broadcast("f32x8", "f32", keys + i * 4)
                         query = broadcast("f32x8", "f32", queries + i * 4)
                         for u in vectors:
-                            at = matrix + i * (4 * lanes) + 32 * u
-                            s = fma(key, delta[u], load("f32x8", at) * kept)
-                            store(at, s)
+                            at = i * (4 * lanes) + 32 * u
+                            s = fma(key, delta[u], load("f32x8", held + at) * kept)
+                            store(matrix + at, s)
                             found[u].set(fma(query, s, found[u]))
                     for u in vectors:
                         store(y + c * y_stride + value_at + 32 * u, found[u] * scale)
+                    before.set(matrix)
 
 
 for _lanes in LANES:

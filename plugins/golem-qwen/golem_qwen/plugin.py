@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from golem_core import (
     Architecture,
     ChatModel,
     ChatTemplate,
+    Drafting,
     Graph,
     JsonCalls,
     Markers,
@@ -20,7 +22,7 @@ from golem_core import (
     hookimpl,
     tokenizer_from_metadata,
 )
-from golem_qwen import qwen3, qwen35, templates
+from golem_qwen import prediction, qwen3, qwen35, templates
 from golem_qwen.config import suppressed, vocabulary
 from golem_qwen.rotation import refuse_unlisted
 
@@ -51,9 +53,14 @@ def open_qwen3(file: ModelFile) -> ChatModel:
 def open_qwen35(file: ModelFile) -> ChatModel:
     tokenizer = tokenizer_from_metadata(file.metadata)
     cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
-    check_tensors(file, cfg.tensors())
-    refuse_unlisted(file, cfg.rotation, cfg.tensors())
-    return chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
+    tensors = [*cfg.tensors(), *(prediction.tensors(cfg) if cfg.predicting else ())]
+    check_tensors(file, tensors)
+    refuse_unlisted(file, cfg.rotation, tensors)
+    drafting = Drafting(
+        build=partial(qwen35.build, cfg, file.weights, hidden=True), guess=partial(prediction.build, cfg, file.weights)
+    )
+    model = chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
+    return replace(model, drafting=drafting) if cfg.predicting else model
 
 
 def chat_model(

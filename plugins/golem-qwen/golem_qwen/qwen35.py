@@ -1,7 +1,8 @@
 """Qwen3.5 to 3.8, text: the facts of a file, and the graph of its forward pass in the order in which data flows.
 
 Most blocks are gated delta nets (arXiv:2412.06464), every fourth or so gated attention with a partial rotation; the
-same maths as transformers' `modeling_qwen3_5.py`.  Positions of pictures and the prediction block are not used.
+same maths as transformers' `modeling_qwen3_5.py`.  The block behind them, which predicts further tokens, stands in
+`prediction.py`.  Positions of pictures are not used.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Qwen35Config:
     head_dim: int
     rope_base: float
     rope_dims: int
-    predicting: int  # blocks behind the trunk that draft further tokens; they are not run
+    predicting: bool  # whether there is a block behind the trunk that predicts further tokens
+    predicting_ffn: int  # features of its feed-forward
     rotation: Rotation | None
 
     @classmethod
@@ -102,12 +104,13 @@ class Qwen35Config:
         if sum(sections) > rope_dims // 2:
             message = keys.named("rope.dimension_sections", sections)
             raise BadFile(f"{message}, but {rope_dims // 2} pairs of components are rotated")
+        ffn = keys.per_block("feed_forward_length", blocks, behind=predicting)
         return cls(
             vocabulary=vocabulary,
             context=keys.count("context_length"),
             width=keys.count("embedding_length"),
             eps=keys.positive("attention.layer_norm_rms_epsilon"),
-            ffn=keys.per_block("feed_forward_length", blocks, behind=predicting),
+            ffn=ffn,
             recurrent=recurrent_blocks(keys, blocks, behind=predicting),
             delta=DeltaConfig.read(keys),
             heads=heads,
@@ -115,7 +118,8 @@ class Qwen35Config:
             head_dim=dim,
             rope_base=keys.positive("rope.freq_base", 1e7),
             rope_dims=rope_dims,
-            predicting=predicting,
+            predicting=predicting == 1 and len(file.weights.blocks) == total,
+            predicting_ffn=(keys.counts("feed_forward_length") or ffn)[-1],
             rotation=Rotation.read(file),
         )
 
@@ -124,13 +128,11 @@ class Qwen35Config:
         """Of the trunk."""
         return len(self.recurrent)
 
-    def tensors(self) -> Iterator[TensorSpec]:
-        """What the file must hold."""
-        d, dim, delta = self.width, self.head_dim, self.delta
-        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
-        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
-        yield TensorSpec("output_norm.weight", (d,))
-        attention = {
+    @property
+    def attention_tensors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what a block of attention has besides the feed-forward and its norms."""
+        d, dim = self.width, self.head_dim
+        return {
             "attn_q": (2 * self.heads * dim, d),
             "attn_k": (self.kv_heads * dim, d),
             "attn_v": (self.kv_heads * dim, d),
@@ -138,6 +140,24 @@ class Qwen35Config:
             "attn_k_norm": (dim,),
             "attn_output": (d, self.heads * dim),
         }
+
+    def feed_forward_tensors(self, ffn: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the norms of a block and of its feed-forward of `ffn` features."""
+        d = self.width
+        return {
+            "attn_norm": (d,),
+            "post_attention_norm": (d,),
+            "ffn_gate": (ffn, d),
+            "ffn_up": (ffn, d),
+            "ffn_down": (d, ffn),
+        }
+
+    def tensors(self) -> Iterator[TensorSpec]:
+        """What the file must hold."""
+        d, delta = self.width, self.delta
+        yield TensorSpec("token_embd.weight", (self.vocabulary, d))
+        yield TensorSpec("output.weight", (self.vocabulary, d), optional=True)
+        yield TensorSpec("output_norm.weight", (d,))
         delta_net = {
             "attn_qkv": (delta.features, d),
             "attn_gate": (delta.inner, d),
@@ -149,14 +169,8 @@ class Qwen35Config:
             "ssm_out": (d, delta.inner),
         }
         for i, (recurrent, ffn) in enumerate(zip(self.recurrent, self.ffn, strict=True)):
-            yield from block_tensors(i, {
-                "attn_norm": (d,),
-                **(delta_net if recurrent else attention),
-                "post_attention_norm": (d,),
-                "ffn_gate": (ffn, d),
-                "ffn_up": (ffn, d),
-                "ffn_down": (d, ffn),
-            })  # fmt: skip
+            mixer = delta_net if recurrent else self.attention_tensors
+            yield from block_tensors(i, mixer | self.feed_forward_tensors(ffn))
             if recurrent:
                 yield TensorSpec(f"blk.{i}.ssm_a", (delta.heads,))
 
@@ -241,9 +255,15 @@ def head(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights, x: Value) -
     return p.linear(g.rms_norm(x, weights.output_norm, eps=cfg.eps), weights.get("output") or weights.token_embd)
 
 
-def build(cfg: Qwen35Config, weights: Weights) -> Graph:
-    """The graph of a pass: its output "logits" is (vocabulary,) for each scored column."""
+def build(cfg: Qwen35Config, weights: Weights, hidden: bool = False) -> Graph:
+    """The graph of a pass: its output "logits" is (vocabulary,) for each scored column.
+
+    With `hidden` there is one more, "hidden", (width,) for every column: what the logits are computed from.
+    """
     g = Graph()
     p = Products(g, cfg.rotation)
-    g.output("logits", head(g, p, cfg, weights, g.take(hidden_states(g, p, cfg, weights)[-1])))
+    x = hidden_states(g, p, cfg, weights)[-1]
+    if hidden:
+        g.output("hidden", g.rms_norm(x, weights.output_norm, eps=cfg.eps))
+    g.output("logits", head(g, p, cfg, weights, g.take(x)))
     return g

@@ -100,7 +100,7 @@ class Products:
 
     def embed(self, table: Weight) -> Value:
         x = self.g.embed(table)
-        if self.rotation is None or not self.rotation.table:
+        if self.rotation is None or not (self.rotation.table and table.name == "token_embd.weight"):
             return x
         return self.signed(self.g.hadamard(x, block=self.rotation.block))
 

@@ -10,9 +10,9 @@ import zlib
 import numpy as np
 import pytest
 from gguf import GGUFWriter
-from golem_qwen import qwen3, qwen35
+from golem_qwen import prediction, qwen3, qwen35
 
-from golem_core import open_model
+from golem_core import Columns, open_model
 
 WIDTH, FFN, HEADS, KV_HEADS, VOCABULARY = 32, 48, 4, 2, 40
 TOKENS = np.array([3, 1, 4, 1, 5, 9, 2, 6])
@@ -101,7 +101,7 @@ def hybrid(tmp_path_factory):
         "ssm.inner_size": heads * dim, "full_attention_interval": 4,
     }  # fmt: skip
     file = write(tmp_path_factory.mktemp("hybrid") / "hybrid.gguf", "qwen35", facts, tensors)
-    return qwen35.build(qwen35.Qwen35Config.read(file, VOCABULARY), file.weights)
+    return qwen35.Qwen35Config.read(file, VOCABULARY), file.weights
 
 
 def test_the_formula_gives_the_weights_that_it_gave():
@@ -119,7 +119,7 @@ def test_dense(dense, compile, columns):
 
 
 def test_hybrid(hybrid, compile, columns):
-    compiled = compile(hybrid)
+    compiled = compile(qwen35.build(*hybrid))
     logits = compiled.run(columns(TOKENS))["logits"]
     last = [-1.270822818, 0.252539062, -0.258833557, -2.279260309, 0.208995504, -0.527274454]
     np.testing.assert_allclose(logits[-1, :6], last, atol=2e-5)
@@ -129,3 +129,13 @@ def test_hybrid(hybrid, compile, columns):
     np.testing.assert_allclose(window[:3], [-0.153697126, -0.137473295, 1.770211081], atol=1e-5)
     # of the first head, what each key component has to say about the first value component
     np.testing.assert_allclose(state[:32:8], [-0.012730053, 0.058543617, 0.003131585, -0.005993504], atol=1e-5)
+
+
+def test_prediction_block(hybrid, compile, columns):
+    hidden = compile(qwen35.build(*hybrid, hidden=True)).run(columns(TOKENS))["hidden"].copy()
+    following, position = np.array([*TOKENS[1:], 7]), np.arange(len(TOKENS))
+    facts = Columns(following, position, np.zeros_like(position), position, inputs={"hidden": hidden})
+    logits = compile(prediction.build(*hybrid)).run(facts)["logits"]
+    last = [-0.120613343, 0.597221354, -1.597650455, -1.738050745]
+    np.testing.assert_allclose(logits[-1, :4], last, atol=2e-5)
+    assert logits[-1].sum() == pytest.approx(-17.401591260, abs=2e-4)
