@@ -48,7 +48,7 @@ class Drafter:
         trail = self._trail(conversation)
         if len(trail.rows) + len(rows) > self._pass.width:
             self._read(conversation, trail)
-        trail.rows += rows.copy()
+        trail.rows.extend(rows.copy())
 
     def guess(self, conversation: Conversation, count: int) -> list[int]:
         """The `count` tokens that may follow the one to be fed next."""

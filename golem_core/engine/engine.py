@@ -296,8 +296,8 @@ class Engine:
             return
         with self._changed:
             self._running = False
-            # A prompt that has begun is read to its end before the next one.
-            self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
+            if not guesses:  # a prompt that has begun is read to its end before the next one
+                self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
         alone = len(self._active) == 1

@@ -6,12 +6,14 @@ All numbers are whole and small, so that results are exact whatever the order of
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import fake_device
 import numpy as np
 
 from golem_core.engine import Engine
+from golem_core.engine.roles import Drafting
 from golem_core.files import Weight
 from golem_core.graph import Graph, Recurrent, Reference, op, result
 from golem_core.sampling import STAGES
@@ -43,10 +45,35 @@ def _(run, x, state):
     return y, state
 
 
-def build() -> Graph:
+def build(hidden: bool = False) -> Graph:
     g = Graph()
     y, _ = accumulate(g, g.embed(weight("table", TABLE)), Recurrent((SIZE,)))
+    if hidden:
+        g.output("hidden", y)
     g.output("logits", g.linear(g.take(y), weight("head", HEAD)))
+    return g
+
+
+@op()
+def follow(g: Graph, state, x):
+    """31 * state + x, modulo a prime."""
+    return result(x.shape)
+
+
+@follow.define
+def _(run, state, x):
+    return (31 * state + x) % PRIME
+
+
+def build_guess(wrong: Sequence[int] = (), head=HEAD) -> Graph:
+    """What the state of the position before and a token lead to; after the tokens in `wrong`, something else."""
+    table = TABLE.copy()
+    table[list(wrong)] += np.arange(1, SIZE + 1) * 307
+    g = Graph()
+    state = follow(g, g.given("hidden", (SIZE,)), g.embed(weight("table", table)))
+    state = g.take(state)
+    g.output("hidden", state)
+    g.output("logits", g.linear(state, weight("head", head)))
     return g
 
 
@@ -65,8 +92,10 @@ def continuation(prompt: list[int], count: int) -> list[int]:
 class Pass:
     def __init__(self, graph: Graph, slots: int, context: int, width: int):
         self.reference = Reference(graph, slots=slots, context=context)
-        self.width, self.rings, self.saved_bytes = width, (), 4 * SIZE
-        self.restore = self.reference.restore
+        self.width, self.rings, self.saved_bytes = width, (), 4 * SIZE * len(graph.recurrent)
+        self.restore, self.keep = self.reference.restore, self.reference.keep
+        self.ran: list[int] = []
+        """The columns of each run."""
         self.kept = 0
         self.fails = False
 
@@ -79,12 +108,20 @@ class Pass:
             for states in self.reference.states.values():
                 states[0][:] = 77  # what a failed pass leaves behind is anybody's guess
             raise RuntimeError("device lost")
+        self.ran.append(len(columns))
         return self.reference.run(columns)
 
 
 class Device:
-    def compile(self, graph: Graph, *, slots: int, context: int, width: int = 512) -> Pass:
-        self.compiled = Pass(graph, slots, context, width)
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+
+    @property
+    def compiled(self) -> Pass:
+        return self.passes[-1]
+
+    def compile(self, graph: Graph, *, slots: int, context: int, width: int = 512, scored=None, tentative=0) -> Pass:
+        self.passes.append(Pass(graph, slots, context, width))
         return self.compiled
 
 
@@ -109,6 +146,6 @@ def build_refusing() -> Graph:
     return g
 
 
-def engine(device: Device | None = None, build=build, **sizes) -> Engine:
-    model = fake_device.model(build=build, file=SimpleNamespace())
+def engine(device: Device | None = None, build=build, drafting: Drafting | None = None, **sizes) -> Engine:
+    model = fake_device.model(build=build, file=SimpleNamespace(), drafting=drafting)
     return Engine(model, device or Device(), stages=STAGES, **({"context": 4096} | sizes))
