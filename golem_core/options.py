@@ -159,6 +159,13 @@ CORE_OPTIONS = (
         3,
         example="N",
     ),
+    Option(
+        "draft-n",
+        "Tokens guessed ahead for a lone conversation; 0 is none. By default one, if the file can and it pays.",
+        natural,
+        example="N",
+        commands=_BOTH,
+    ),
     Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=(*_ALL, "embed")),
     Option(
         "threads", "Threads of the device; by default it decides.", positive, example="N", commands=(*_ALL, "embed")

@@ -182,6 +182,8 @@ def _statistics(generation: Generation) -> str:
     drawn = f"answer: {generation.drawn} tokens, "
     read += rate(generation.fed, generation.prompt_seconds)
     drawn += rate(generation.drawn, generation.draw_seconds)
+    if generation.guessed:
+        drawn += f", {generation.confirmed} of {generation.guessed} guesses confirmed"
     return f"{read}; {drawn}; {generation.finish_reason}"
 
 

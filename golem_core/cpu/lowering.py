@@ -44,7 +44,17 @@ class CpuLowering(AttentionLowering):
         entrywise = ("add", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
         products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine")
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
-        others = ("attend", "attend_columns", "causal_conv1d", "concat", "delta_net", "pool", "store", *norms, *products)
+        others = (
+            "attend",
+            "attend_columns",
+            "causal_conv1d",
+            "concat",
+            "delta_net",
+            "pool",
+            "store",
+            *norms,
+            *products,
+        )
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
         return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
 

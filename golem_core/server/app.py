@@ -249,8 +249,9 @@ def _loaded(chat: LoadedChat) -> list[str]:
     blocks = model.file.metadata.get(f"{model.architecture}.block_count")
     held = f"{chat.slot_context} positions × {chat.slots} slot{'s' * (chat.slots > 1)}"
     shape = f"{model.architecture}" + (f", {blocks} blocks" if blocks is not None else "")
+    guesses = f", {chat.engine.draft_n} guessed ahead" if chat.engine.draft_n else ""
     return [
-        f"{chat.name}: {shape}, {held}, on {chat.device}, loaded in {duration(chat.load_seconds)}",
+        f"{chat.name}: {shape}, {held}{guesses}, on {chat.device}, loaded in {duration(chat.load_seconds)}",
         f"chat template: {chat.template_origin}",
     ]
 

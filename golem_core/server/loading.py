@@ -157,7 +157,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     slots, context = options.get("parallel", 1), options["context"]
     if context // slots < 2:
         raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
-    own = {"context", "parallel", "cache-ttl", "device", "threads"}
+    own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n"}
     with LoadProgress(f"loading {path.name}") as progress:
         loaded = load(
             path,
@@ -166,6 +166,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
             cache_ttl=options.get("cache-ttl", 0.0),
             device=options["device"],
             threads=options["threads"],
+            draft_n=options.get("draft-n"),
             progress=progress,
             **{name: value for name, value in options.items() if name not in own},
         )

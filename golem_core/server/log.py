@@ -61,6 +61,8 @@ class Entry:
         drawn = f"{generation.drawn} drawn in {duration(generation.draw_seconds)}"
         read += f" ({_rate(generation.fed, generation.prompt_seconds):.1f}/s)"
         drawn += f" ({_rate(generation.drawn, generation.draw_seconds):.2f}/s)"
+        if generation.guessed:
+            drawn += f", {generation.confirmed} of {generation.guessed} guessed"
         self.notes.append(f"{read}, {drawn}, {generation.finish_reason or 'failed'}")
 
 

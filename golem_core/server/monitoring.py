@@ -178,6 +178,8 @@ def _of_conversations(server: Server, chat: LoadedChat) -> list[Metric]:
         ("llamacpp:tokens_predicted_total", "counter", totals.drawn_tokens, "Tokens drawn."),
         ("llamacpp:tokens_predicted_seconds_total", "counter", totals.drawn_seconds, "Seconds of drawing."),
         ("golem:prompt_tokens_cached_total", "counter", totals.cached_tokens, "Prompt tokens that were held already."),
+        ("golem:tokens_guessed_total", "counter", totals.guessed_tokens, "Tokens guessed ahead."),
+        ("golem:tokens_confirmed_total", "counter", totals.confirmed_tokens, "Of those, the ones that were drawn."),
         ("golem:answers_total", "counter", totals.answers, "Answers that have ended, cancelled ones among them."),
         (
             "llamacpp:prompt_tokens_seconds",

@@ -52,6 +52,8 @@ class Timings(msgspec.Struct):
     predicted_ms: Annotated[float, Meta(description="Milliseconds of drawing them.")]
     predicted_per_token_ms: Annotated[float, Meta(description="Milliseconds for each.")]
     predicted_per_second: Annotated[float, Meta(description="How many a second.")]
+    draft_n: Annotated[int | msgspec.UnsetType, Meta(description="Tokens guessed ahead, if any were.")] = msgspec.UNSET
+    draft_n_accepted: Annotated[int | msgspec.UnsetType, Meta(description="Those that were drawn.")] = msgspec.UNSET
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -207,4 +209,5 @@ def _timings(generation: Generation) -> Timings:
         generation.cached_tokens,
         *part(generation.fed, generation.prompt_seconds),
         *part(generation.drawn, generation.draw_seconds),
+        *((generation.guessed, generation.confirmed) if generation.guessed else ()),
     )

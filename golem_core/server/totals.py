@@ -21,6 +21,8 @@ class Totals:
     prompt_seconds: float = 0.0
     drawn_tokens: int = 0
     drawn_seconds: float = 0.0
+    guessed_tokens: int = 0
+    confirmed_tokens: int = 0
 
     def count(self, entry: Entry) -> None:
         """Add the answers of one request."""
@@ -31,3 +33,5 @@ class Totals:
             self.prompt_seconds += generation.prompt_seconds
             self.drawn_tokens += generation.drawn
             self.drawn_seconds += generation.draw_seconds
+            self.guessed_tokens += generation.guessed
+            self.confirmed_tokens += generation.confirmed

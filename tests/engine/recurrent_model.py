@@ -70,7 +70,7 @@ def build_guess(wrong: Sequence[int] = (), head=HEAD) -> Graph:
     table = TABLE.copy()
     table[list(wrong)] += np.arange(1, SIZE + 1) * 307
     g = Graph()
-    state = follow(g, g.given("hidden", (SIZE,)), g.embed(weight("table", table)))
+    state = follow(g, g.input("hidden", (SIZE,)), g.embed(weight("table", table)))
     state = g.take(state)
     g.output("hidden", state)
     g.output("logits", g.linear(state, weight("head", head)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import fake_device
 import pytest
@@ -230,17 +231,17 @@ def test_a_graph_that_guesses_must_be_one_that_can_go_back():
 
 
 def test_the_cost_of_a_column_is_measured(monkeypatch):
+    """The best of several rounds counts, and one of a fifth of a second in all is enough."""
     monkeypatch.undo()
-    ran = []
+    ran, clock = [], [0.0]
+    monkeypatch.setattr(drafting, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     class Slow:
         saved_bytes = 0
 
         def run(self, columns):
             ran.append(len(columns))
-            end = drafting.time.perf_counter() + 0.002 * len(columns)
-            while drafting.time.perf_counter() < end:
-                pass
+            clock[0] += 0.01 * (1 + len(columns)) * (2 if len(ran) < 3 else 1)
 
-    assert drafting.cost(Slow(), 3) == pytest.approx(3, rel=0.2)  # type: ignore[arg-type]
-    assert ran[:4] == [1, 3, 1, 3] and 6 <= len(ran) <= 40
+    assert drafting.cost(Slow(), 3) == pytest.approx(2)  # type: ignore[arg-type]
+    assert ran == [1, 3] * 3

@@ -35,7 +35,7 @@ class FakeGeneration:
         self.slot: int | None = None
         self.queued = 0.0
         self.prompt_tokens = len(request.prompt)
-        self.cached_tokens = self.fed = self.drawn = 0
+        self.cached_tokens = self.fed = self.drawn = self.guessed = self.confirmed = 0
         self.prompt_seconds = self.draw_seconds = 0.0
         self.finish_reason: str | None = None
         self.cancelled = threading.Event()
@@ -114,6 +114,7 @@ class FakeEngine:
         self.free = threading.Semaphore(slots)
         self.slots = slots
         self.context = context
+        self.draft_n = 0
         self.active = 0
         self.token_delay = self.prompt_delay = 0.0
         self.fail_at: int | None = None
