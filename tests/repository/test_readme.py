@@ -23,7 +23,12 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 CURLS = [code for kind, code in BLOCKS if kind == "sh" and code.startswith("curl")]
 SCRIPTS = [code for kind, code in BLOCKS if kind == "python"]
-DEFAULTS = {"model": "a model in an installed package", "threads": "the device decides", "cache-ttl": "`0`"}
+DEFAULTS = {
+    "model": "a model in an installed package",
+    "threads": "the device decides",
+    "cache-ttl": "`0`",
+    "draft-n": "1 where it helps",
+}
 MODEL = ROOT / "plugins" / "golem-gemma" / "tests" / "fixtures" / "gemma3.gguf"
 EMBEDDER = ROOT / "plugins" / "golem-nomic" / "tests" / "fixtures" / "nomic-moe.gguf"
 
