@@ -278,6 +278,35 @@ def test_a_program_that_hangs_is_ended_and_its_turn_answered_by_the_next(start, 
     assert "[golem-echo] gives no sign of life" in capfd.readouterr().err
 
 
+def test_a_flood_of_turns_is_answered_though_their_provider_is_killed(start, home) -> None:
+    folder = install(home, "golem-echo", EXAMPLES / "golem-echo")
+    with (folder / "golem_echo.py").open("a") as file:
+        file.write("\nimport os\nopen('pid', 'w').write(str(os.getpid()))\n")
+    live = start(conf={"default_model": {"provider": "echo", "model": "e"}, "memory": {}})
+    until(live.hub.registry.live)
+    killed = []
+    for number in range(TURNS):
+        if number in (TURNS // 4, TURNS // 2):
+            killed.append(until(lambda: alive(pid_of(home, "golem-echo")) and pid_of(home, "golem-echo")))
+            os.kill(killed[-1], signal.SIGKILL)
+        live.post(f"t{number}", f"c{number % CONVERSATIONS}")
+
+    def said(number: int) -> list[str]:
+        return [m["content"] for m in live.client.get(f"/v1/conversations/c{number}").json()["messages"]]
+
+    for number in range(CONVERSATIONS):
+        texts = [f"t{each}" for each in range(number, TURNS, CONVERSATIONS)]
+        until(lambda number=number, texts=texts: len(said(number)) == 2 * len(texts), 60)
+        assert said(number) == [each for text in texts for each in (text, text)], "each is answered once, in its order"
+    pid = pid_of(home, "golem-echo")
+    assert alive(pid) and not any(map(alive, killed))
+    live.stop()
+    assert not alive(pid)
+
+
+TURNS, CONVERSATIONS = 1000, 50
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the children of a process that was killed")
 def test_after_a_kill_nothing_is_lost_and_nothing_left_running(serve, home) -> None:
     install(home, "sleeper", program=SLEEPER)
