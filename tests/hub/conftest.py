@@ -25,7 +25,7 @@ from golem_core.server.app import Runner, Server, application, listen, local_url
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Live]]:
-    """Start a server: start(chat=…, options={…}, conf={…}, prepare=function of the hub)."""
+    """Start a server: start(chat=…, options={…}, conf={…}, parts={…}, prepare=function of the hub)."""
     stops: list[Callable[[], None]] = []
     home = tmp_path / "home"
     monkeypatch.setenv("GOLEM_HOME", str(home))
@@ -35,6 +35,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         chat: Any = None,
         options: dict[str, Any] | None = None,
         conf: dict[str, Any] | None = None,
+        parts: dict[str, Any] | None = None,
         prepare: Callable[[hubs.Hub], None] = lambda hub: None,
     ) -> Live:
         values = {option.name: option.default for option in CORE_OPTIONS}
@@ -45,7 +46,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         made: list[hubs.Hub] = []
         hub_of = hubs.hub_of
         monkeypatch.setattr(hubs, "hub_of", lambda server: made.append(hub_of(server)) or made[-1])
-        server = Server("test", values, chat)
+        server = Server("test", values, chat, parts or {})
         bound = listen(values["addr"])
         app = application(server)
         monkeypatch.setattr(hubs, "hub_of", hub_of)

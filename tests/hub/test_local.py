@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 from hub_fakes import echo
 from server_fakes import fake_chat
 
 from golem_core.errors import BadRequest
 from golem_core.hub.local import Local
 from golem_core.hub.messages import Message, ToolDef
+from golem_core.server.embedding import ServedEmbedder
 
 
 def test_a_channel_talks_to_the_served_model_with_nothing_configured(start) -> None:
@@ -17,6 +22,47 @@ def test_a_channel_talks_to_the_served_model_with_nothing_configured(start) -> N
     assert live.say("hello") == ("done", {"text": "user:hello"})
     assert live.say("again") == ("done", {"text": "user:hello|assistant:user:hello|user:again"})
     assert live.client.get("/v1/extensions").json() == {"extensions": []}
+
+
+class Letters:
+    """An embedding model whose vectors count letters."""
+
+    model = SimpleNamespace(name="letters", architecture="letters", limit=512, dimensions=26)
+    engine = SimpleNamespace(cancel_all=lambda: None)
+
+    def embed(self, texts: Sequence[str], *, truncate: bool = False) -> np.ndarray:
+        found = np.array([[text.lower().count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def close(self) -> None:
+        pass
+
+
+def test_with_an_embedding_model_served_too_facts_are_remembered_with_nothing_configured(start, monkeypatch) -> None:
+    chat = fake_chat()
+    template: Any = chat.template
+    render = template.render
+
+    def rendered(messages: list[dict[str, Any]], **settings: Any) -> str:
+        facts = messages[0]["content"].startswith("Below is the end of a conversation")
+        return '{"memories": ["The user keeps bees."]}' if facts else render(messages, **settings)
+
+    template.render = rendered
+    monkeypatch.setattr("golem_core.server.chat_request.asked_grammar", lambda model, request: None)
+    live = start(chat=chat, parts={"embed": ServedEmbedder("letters", cast(Any, Letters()), "cpu", 0.0)})
+    assert live.hub.memory.active() and live.hub.home.conf.exists(), "conf.json was made with its defaults"
+    assert live.say("I keep bees.", "one")[0] == "done"
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not live.hub.memory.recall("the user keeps bees"):
+        time.sleep(0.01)
+    name, said = live.say("Who keeps bees, the user?", "two")
+    assert name == "done" and "- The user keeps bees." in said["text"], "the model, which repeats all, was told"
+
+
+def test_without_an_embedding_model_nothing_is_remembered(start) -> None:
+    live = start(chat=fake_chat())
+    assert live.say("I keep bees.")[0] == "done"
+    assert not live.hub.memory.active() and not live.hub.home.memories.exists()
 
 
 def test_without_a_chat_model_the_provider_says_so(start) -> None:
