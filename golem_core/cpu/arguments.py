@@ -18,6 +18,13 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A weight whose rows are read by token: as the file has it."""
+
+    weight: Weight
+
+
+@dataclass(frozen=True)
 class Vector:
     """A weight as entrywise kernels read it: float32."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu import team as teams
-from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Score, Scratch, Vector
+from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Score, Scratch, Table, Vector
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
     column_attention,
@@ -29,7 +29,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
 from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
 from golem_core.cpu.memory import physical, zeroed
 from golem_core.errors import GolemError, Unsupported
-from golem_core.files import dequantize_rows, release_pages
+from golem_core.files import release_pages
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
@@ -165,6 +165,7 @@ class Assembly:
             Matrix: lambda a: device.matrices[a.weight].ctypes.data,
             Vector: lambda a: device.vectors[a.weight].ctypes.data,
             Constant: self.keep,
+            Table: lambda a: self.keep(Constant(np.ascontiguousarray(a.weight.data))),
             **resolvers,
         }
 
@@ -251,13 +252,12 @@ class CpuPass:
             name: (self.rows_of(place, graph.outputs[name].size), place.rows, graph.outputs[name].shape)
             for name, place in plan.outputs.items()
         }
-        self.embed_rows = [
-            (table, self.rows_of(place, table.width), place.rows)
-            for table, place in (step.args for step in plan.prologue if step.kernel == "embed")
-        ]
+        tables = [a.weight.rows for step in plan.steps for a in step.args if isinstance(a, Table)]
+        self.tokens = min(tables, default=None)
+        """Rows of the smallest table, None where nobody reads tokens."""
         self.input_rows = [
             (name, self.rows_of(place, prod(graph.inputs[name])), place.rows)
-            for name, place in (step.args for step in plan.prologue if step.kernel == "input")
+            for name, place in (step.args for step in plan.prologue)
         ]
 
     def scratch_size(self, plan: Plan) -> int:
@@ -316,6 +316,8 @@ class CpuPass:
             )
         if columns.slot.max() >= self.slots or columns.position.max() >= self.context or columns.position.min() < 0:
             raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
+        if self.tokens is not None and not 0 <= columns.token.min() <= columns.token.max() < self.tokens:
+            raise ValueError(f"a token lies outside the {self.tokens} rows of the table")
         for name in ("token", "position", "slot"):
             fact = getattr(columns, name)
             self.facts[ALL, name][:n] = fact
@@ -330,9 +332,6 @@ class CpuPass:
         if self.recurrent:
             self.find_stretches(int(columns.slot[0]))
         self.counts[ALL][0], self.counts[SCORED][0] = n, len(scored)
-        for table, room, rows in self.embed_rows:
-            tokens = self.facts[rows, "token"][: self.counts[rows][0]]
-            room[: len(tokens)] = dequantize_rows(table, tokens)
         for name, room, rows in self.input_rows:
             picked = self.facts[rows, "index"][: self.counts[rows][0]]
             room[: len(picked)] = columns.inputs[name].reshape(n, -1)[picked]

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Vector
+from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Table, Vector
 from golem_core.cpu.attention_lowering import AttentionLowering
 from golem_core.cpu.formats import FORMATS
 from golem_core.cpu.kernels import orders, products, quantize
@@ -94,7 +94,11 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ tables and products
 
     def embed(self, p: Planner, node: Node) -> None:
-        p.prepare("embed", node["table"], p.write(node.results[0], before_steps=True))
+        table, y = node["table"], p.write(node.results[0])
+        room = Scratch(weight_format(table).bytes8)
+        p.step(
+            f"embed_{table.type}", Table(table), Fact(y.rows, "token"), y, y.stride, table.width, Count(y.rows), room
+        )
 
     def input(self, p: Planner, node: Node) -> None:
         p.prepare("input", node["name"], p.write(node.results[0], before_steps=True))

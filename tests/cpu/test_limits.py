@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from golem_core import GolemError, Graph, KVRing
+from golem_core import Columns, GolemError, Graph, KVRing
 from golem_core.cpu import device as cpu
 from golem_core.cpu.device import CpuDevice
 from golem_core.cpu.memory import physical
@@ -49,3 +49,12 @@ def test_the_memory_of_this_machine_is_known() -> None:
 def test_threads_that_no_machine_has_are_refused(threads) -> None:
     with pytest.raises(GolemError, match=f"-threads {threads}: .* 1 to "):
         CpuDevice(threads=threads)
+
+
+def test_a_token_without_a_row_is_refused() -> None:
+    graph = Graph()
+    graph.output("rows", graph.embed(random_weight(np.random.default_rng(0), "table", "Q8_0", 5, 32)))
+    compiled = CpuDevice(threads=1).compile(graph, context=16, width=4)
+    for token in (-1, 5):
+        with pytest.raises(ValueError, match="5 rows"):
+            compiled.run(Columns(np.array([0, token]), np.arange(2), np.zeros(2, np.int64), np.array([0])))

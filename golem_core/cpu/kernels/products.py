@@ -35,6 +35,7 @@ from golem_core.cpu.jit import (
     when,
     when_else,
 )
+from golem_core.cpu.kernels import tables
 from golem_core.cpu.kernels.floats import TileFloat
 from golem_core.cpu.kernels.orders import read_entry, read_pair
 from golem_core.cpu.kernels.quantize import Q32, Q256
@@ -252,7 +253,8 @@ def by_tiles(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Trac
 
 
 def register(F: type[Format]) -> None:
-    """Makes the kernels `linear_NAME` and `repack_NAME` of a format."""
+    """Makes the kernels `linear_NAME`, `repack_NAME` and `embed_NAME` of a format."""
+    tables.register(F)
 
     @kernel(f"linear_{F.name}")
     def linear(a: Traced, thread: Traced, threads: Traced) -> None:

@@ -1,0 +1,77 @@
+"""Rows of an embedding table, read from where the file is mapped: nothing of a table is kept a second time.
+
+A block of a row is put in its place among eight rows, as for products, and what their generators make of it is read
+from the first lane.  So every format that has products has its table.
+"""
+
+from __future__ import annotations
+
+from golem_core.cpu.formats import Blocks32, Blocks256, Floats, Format
+from golem_core.cpu.jit import Traced, arguments, load, loop, share, shuffle, store, value, when
+from golem_core.cpu.library import kernel
+from golem_core.cpu.target import load_half
+
+
+def first_lane(x: Traced, lanes: int = 4) -> Traced:
+    """The first row's number, `lanes` times."""
+    return shuffle(x, x, [0] * lanes)
+
+
+def quants(F: type[Format], q: Traced) -> Traced:
+    """Four features of the first row -> f32x4."""
+    four = shuffle(q, q, range(4))
+    return (four if F.signed else four.zext("i32x4")).to("f32x4") - float(F.offset)
+
+
+def row_32(F: type[Blocks32], w: Traced, y: Traced) -> None:
+    for b in range(F.block // 32):
+        p, at = F.part(w, value(b))
+        d, m = first_lane(load_half(p)), first_lane(load_half(p + 16)) if F.mins else None
+        for g, q in F.quants(at):
+            v = quants(F, q) * d
+            store(y + 128 * b + 16 * g, v if m is None else v + m)
+
+
+def row_256(F: type[Blocks256], w: Traced, y: Traced) -> None:
+    d = first_lane(load_half(w))
+    for j in loop(F.steps):
+        for s, scale, groups in F.step(w, j):
+            unit = first_lane(scale).to("f32x4") * d
+            minimum = first_lane(F.minimums(w, s)).to("f32x4") * first_lane(load_half(w + 16)) if F.mins else None
+            for g, q in enumerate(groups):
+                v = quants(F, q) * unit
+                store(y + s * (4 * F.sub) + 16 * g, v if minimum is None else v - minimum)
+
+
+def row_float(F: type[Floats], row: Traced, y: Traced, K: Traced, room: Traced) -> None:
+    """Eight features at a time; a row's end is copied first, as the table's is the end of the file."""
+    whole = K & -8
+    for k in loop(0, whole, 8):
+        store(y + k * 4, F.load8(row + k * F.source_bytes))
+    with when(whole < K):
+        for i in loop((K - whole) * F.source_bytes):
+            store(room + i, load("i8", row + whole * F.source_bytes + i))
+        store(y + whole * 4, F.load8(room))
+
+
+def register(F: type[Format]) -> None:
+    """Makes the kernel `embed_NAME` of a format: the rows of tokens, float32."""
+
+    @kernel(f"embed_{F.name}")
+    def embed(a: Traced, thread: Traced, threads: Traced) -> None:
+        table, tokens, y, y_stride, K, count, scratch, scratch_stride = arguments(a, 8)
+        room, n = scratch + thread * scratch_stride, load("i64", count)
+        blocks = K // F.block
+
+        def row(c: Traced) -> Traced:
+            return table + load("i64", tokens + c * 8) * (blocks * F.source_bytes)
+
+        if issubclass(F, Floats):
+            for c in share(n, thread, threads):
+                row_float(F, row(c), y + c * y_stride, K, room)
+            return
+        for i in share(n * blocks, thread, threads):
+            c, b = i // blocks, i % blocks
+            F.repack(row(c) + b * F.source_bytes, room, value(0))
+            decode = row_32 if issubclass(F, Blocks32) else row_256
+            decode(F, room, y + c * y_stride + b * (4 * F.block))
