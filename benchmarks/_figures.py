@@ -32,6 +32,7 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
         help="wait for moments in which nothing else runs, up to so long in all (Linux)",
     )
     parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
+    parser.add_argument("--markdown", action="store_true", help="write rows of a Markdown table instead")
     return parser
 
 

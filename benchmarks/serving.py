@@ -232,6 +232,14 @@ def show(report: dict[str, Any]) -> None:
     _figures.print_table(title, ["server", "ready", "memory"], rows, report["notes"])
 
 
+def markdown(report: dict[str, Any]) -> str:
+    """A table's row: ratios for each number of clients, and the time to the first token with the most of them."""
+    last = report["results"][-1]
+    first = " against ".join(f"{last[f'{side}_first_token_seconds']:.2f} s" for side in ("golem", "llama.cpp"))
+    cells = [f"{each['clients']}: {each['ratio']:.2f}" for each in report["results"]]
+    return f"| {report['model'].removesuffix('.gguf')} | {' | '.join(cells)} | {first} |"
+
+
 def main() -> None:
     parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3)
     parser.add_argument("--clients", type=_figures.counts, default=[1, 2, 4, 8], help="default 1,2,4,8")
@@ -245,6 +253,8 @@ def main() -> None:
     report = run(_figures.model_path(options.model), options)
     if options.json:
         _figures.print_json(report)
+    elif options.markdown:
+        print(markdown(report))
     else:
         show(report)
 

@@ -113,11 +113,20 @@ def show(report: dict[str, Any]) -> None:
     )
 
 
+def markdown(report: dict[str, Any]) -> str:
+    """A table's row: seconds until ready and peak memory of each start."""
+    peak = lambda each: "" if each["peak_bytes"] is None else f", {_figures.mebibytes(each['peak_bytes'])}"
+    cells = [f"{each['start']}: {each['ready_seconds']:.2f} s{peak(each)}" for each in report["results"]]
+    return f"| {report['model'].removesuffix('.gguf')} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     options = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3).parse_args()
     report = run(_figures.model_path(options.model), options)
     if options.json:
         _figures.print_json(report)
+    elif options.markdown:
+        print(markdown(report))
     else:
         show(report)
 

@@ -2,7 +2,8 @@
 
 Both sides take turns in every round, so that whatever else the machine does falls on both.  golem runs its engine in
 this process; llama.cpp runs its server in another and reports its own timings.  It runs with flash attention and
-without, and each figure is compared with whichever was faster.
+without, and each figure is compared with whichever was faster.  How fast this machine reads memory is measured
+between, and generating is also given as the share of that which reading the weights once for a token makes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 import _figures
 import _servers
+from _memory import read_rate, weights_bytes
 from _quiet import Quiet
 
 from golem_core import LoadedModel, load
@@ -33,6 +35,10 @@ NOTES = (
     "drawing the likeliest token and making text of it.",
     _figures.PEER_NOTE,
 )
+
+
+FLASH = {"both": ("on", "off"), "on": ("on",), "off": ("off",), "auto": ("auto",)}
+"""Settings of llama.cpp's flash attention that each choice of --flash runs."""
 
 
 class Side(Protocol):
@@ -97,6 +103,10 @@ class Peer:
         return sum((facts["predicted_n"] - 1) / facts["predicted_ms"] * 1e3 for facts in timings)
 
 
+BRIEF = 32
+"""Most tokens of a prompt in the round that warms up."""
+
+
 def measure(side: Side, kind: str, size: int, tokens: int, ids: list[list[int]]) -> float:
     time.sleep(PAUSE)
     return side.read(ids[0][:size]) if kind == "pp" else side.generate([each[:SHORT] for each in ids[:size]], tokens)
@@ -112,16 +122,22 @@ def run(path: Path, options: Any) -> dict[str, Any]:
     quiet = Quiet(options.quiet)
     with ExitStack() as stack:
         model = stack.enter_context(load(path, slots=slots, context=slots * context, threads=options.threads))
+        token_bytes = weights_bytes(model.model.file)
         sides: list[Side] = [Golem(model)]
-        for flash in ("on", "off"):
+        for flash in FLASH[options.flash]:
             server = _servers.peer(python, path, slots=slots, context=context, threads=options.threads, flash=flash)
             sides.append(Peer(flash, stack.enter_context(server)))
         processes = [side.server.process for side in sides if isinstance(side, Peer)]
         series: dict[tuple[str, str], list[float]] = {}
+        rates: list[float] = []
         for number in range(-1, options.rounds):
+            rates.append(quiet.measure(partial(read_rate, options.threads), lambda: processes))
             for name, kind, size in figures:
                 ids = _ids(model.model.vocab_size, context, slots, f"{number} {name}")
-                act = partial(measure, kind=kind, size=size, tokens=options.generate, ids=ids)
+                if number < 0 and kind == "pp":
+                    size = min(size, BRIEF)
+                tokens = options.generate if number >= 0 else 2
+                act = partial(measure, kind=kind, size=size, tokens=tokens, ids=ids)
                 for side in _figures.in_turn(sides, number):
                     if number < 0:
                         act(side)  # to warm up
@@ -131,14 +147,18 @@ def run(path: Path, options: Any) -> dict[str, Any]:
                     series.setdefault((name, side.name), []).append(rate)
     results = []
     for name, _, _ in figures:
-        flash = max(("on", "off"), key=lambda each: median(series[name, each]))
-        both = {f"flash_{each}": round(median(series[name, each]), 2) for each in ("on", "off")}
+        flash = max(FLASH[options.flash], key=lambda each: median(series[name, each]))
+        both = {f"flash_{each}": round(median(series[name, each]), 2) for each in FLASH[options.flash]}
         compared = _figures.compared(series[name, "golem"], series[name, flash])
         results.append({"test": name, "flash": flash, **compared, **both})
+        if name == f"tg{options.generate}":
+            results[-1]["of_read_rate"] = round(compared["golem"] * token_bytes / max(rates), 3)
     return {
         "model": path.name,
         "threads": options.threads,
         "rounds": options.rounds,
+        "read_bytes_per_second": round(max(rates)),
+        "token_bytes": token_bytes,
         "results": results,
         "disturbed": quiet.disturbed,
         "notes": [*NOTES, *_figures.disturbed(quiet.disturbed)],
@@ -157,6 +177,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=_figures.counts, default=[512, 128, 32], help="default 512,128,32")
     parser.add_argument("--generate", type=_figures.positive, default=64, help="tokens to generate (default 64)")
     parser.add_argument("--batches", type=_figures.counts, default=[1, 4, 8], help="default 1,4,8")
+    parser.add_argument("--flash", choices=FLASH, default="both", help="llama.cpp's flash attention (default both)")
     options = parser.parse_args()
     if not options.prompts and not options.batches:
         parser.error("--prompts and --batches are both empty, so there is nothing to measure")
@@ -165,6 +186,9 @@ def main() -> None:
     report = run(_figures.model_path(options.model), options)
     if options.json:
         _figures.print_json(report)
+        return
+    if options.markdown:
+        print(markdown(report))
         return
     _figures.print_table(
         f"{report['model']}, {report['threads']} threads, medians of {report['rounds']} rounds",
@@ -181,8 +205,28 @@ def main() -> None:
             ]
             for each in report["results"]
         ),
-        report["notes"],
+        [*shares(report), *report["notes"]],
     )
+
+
+def shares(report: dict[str, Any]) -> list[str]:
+    """What generating has of the rate at which the machine reads memory."""
+    rate = report["read_bytes_per_second"] / 1e9
+    return [
+        f"{each['test']}: {each['of_read_rate']:.0%} of the {rate:.1f} GB/s at which {report['threads']} threads read."
+        for each in report["results"]
+        if "of_read_rate" in each
+    ]
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """A table's row: ratios with the lowest and highest of single rounds, and golem's tokens a second."""
+    cells = [
+        f"{each['test']}: **{each['ratio']:.2f}** ({each['lowest']:.2f}–{each['highest']:.2f}), {each['golem']:.0f}"
+        + (f", {each['of_read_rate']:.0%} of reading" if "of_read_rate" in each else "")
+        for each in report["results"]
+    ]
+    return f"| {report['model'].removesuffix('.gguf')} | " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def load(
     width: int | None = None,
     draft_n: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    wait: bool = True,
     **options: Any,
 ) -> LoadedModel:
     """Open the model file (or directory) at `path` on a device, ready to answer.
@@ -49,9 +50,10 @@ def load(
     recurrent states of a model that has any, and `width` is the most positions of a pass.  `draft_n` is how many
     tokens are guessed ahead for a lone conversation: 0 none; None one, where the model can and that pays on the
     device.  `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
-    counts bytes of weights as the device takes them over.  Architecture and device come from
-    the installed plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an
-    architecture, a device, an op or a weight type that nothing installed can do.
+    counts bytes of weights as the device takes them over.  With `wait` False that goes on in the background:
+    `ready()` of what is returned waits for it, and has to be called.  Architecture and device come from the installed
+    plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an architecture, a device, an
+    op or a weight type that nothing installed can do.
     """
     from golem_core.engine import Engine
     from golem_core.engine.roles import ChatModel
@@ -67,9 +69,17 @@ def load(
             width=width,
             draft_n=draft_n,
             progress=progress,
+            wait=False,
         )
 
-    return LoadedModel(*open_on(path, ChatModel, "a conversation model", make, device, threads, options))
+    loaded = LoadedModel(*open_on(path, ChatModel, "a conversation model", make, device, threads, options))
+    if wait:
+        try:
+            loaded.ready()
+        except BaseException:
+            loaded.close()
+            raise
+    return loaded
 
 
 def load_embedder(
@@ -92,7 +102,15 @@ def load_embedder(
     def make(model: Embedder, opened: Any) -> EmbeddingEngine:
         return EmbeddingEngine(model, opened, width=width, progress=progress)
 
-    return LoadedEmbedder(*open_on(path, Embedder, "an embedding model", make, device, threads, options))
+    model, engine, opened, prepared = open_on(path, Embedder, "an embedding model", make, device, threads, options)
+    loaded = LoadedEmbedder(model, engine, opened)
+    try:
+        prepared()
+    except BaseException:
+        loaded.close()
+        raise
+    _give_back()
+    return loaded
 
 
 def open_on(
@@ -103,9 +121,9 @@ def open_on(
     device: str,
     threads: int | None,
     options: Mapping[str, Any],
-) -> tuple[M, E, Any]:
-    """The model of the role `role` (`what` in words) in a file, its engine as `make(model, device)` gives it, and the
-    device of that name."""
+) -> tuple[M, E, Any, Callable[[], None]]:
+    """The model of the role `role` (`what` in words) in a file, its engine as `make(model, device)` gives it, the
+    device of that name, and what waits for the tokenizer, which is prepared meanwhile."""
     from golem_core import plugins
     from golem_core.files import open_model
 
@@ -120,19 +138,13 @@ def open_on(
             # the tokenizer's tables are built while the weights are read
             prepared = _in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
             engine = make(model, opened)
-            try:
-                prepared()
-            except BaseException:
-                engine.close()
-                raise
         except BaseException:
             opened.close()
             raise
     except BaseException:
         file.close()
         raise
-    _give_back()
-    return model, engine, opened
+    return model, engine, opened, prepared
 
 
 def open_device(options: Mapping[str, Any]) -> Device:
@@ -248,14 +260,21 @@ class ChatAnswer(_Drawn):
 class LoadedModel:
     """A model on a device.  Use it as a context manager, or close it.  Answers may be drawn from many threads."""
 
-    def __init__(self, model: ChatModel, engine: Engine, device: Any):
+    def __init__(self, model: ChatModel, engine: Engine, device: Any, prepared: Callable[[], None] = lambda: None):
         self.model = model
         self.engine = engine
         self._device = device
+        self._prepared = prepared
 
     @property
     def name(self) -> str:
         return self.model.name
+
+    def ready(self) -> None:
+        """Wait until all is loaded; raises what `load` raises."""
+        self.engine.ready()
+        self._prepared()
+        _give_back()
 
     def close(self) -> None:
         """End the running answers and let go of device and file."""

@@ -7,8 +7,6 @@ one line with exit status 1.
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,9 +15,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from golem_core import bench, plugins
+from golem_core import plugins
 from golem_core.errors import GolemError, Unsupported
-from golem_core.hookspecs import DeviceType
 from golem_core.options import Option
 
 __all__ = ["cli", "main"]
@@ -113,6 +110,8 @@ class _Command(click.Command):
             unknown = [word for word in words if word.startswith(error.option_name) and word not in every]
             whole = unknown[0] if unknown else error.option_name
             known = [name for name in every if len(name) > 2]
+            import difflib
+
             close = difflib.get_close_matches(whole, known, n=1)
             raise click.UsageError(
                 f"no such option: {whole}" + (f"; did you mean {close[0]}?" if close else "")
@@ -123,17 +122,22 @@ _HELP = {"help_option_names": ["-h", "-help", "--help"]}
 
 
 class _Root(click.Group):
-    """The root: `serve` and `run` take the options of every plugin, so they are made when they are asked for."""
+    """The root: `serve` and `run` take the options of every plugin, so a command is made when it is asked for."""
 
-    def _prepare(self) -> None:
-        if "serve" not in self.commands:
-            for name, help_text, act, extra in _COMMANDS:
-                self.add_command(_command(name, help_text, act, extra))
+    _whole = False
+
+    def _prepare(self, name: str | None = None) -> None:
+        """Add the command of that name, or all of them, those of plugins among them."""
+        for each, (help_text, act, extra) in _COMMANDS.items():
+            if name in (each, None) and each not in self.commands:
+                self.add_command(_command(each, help_text, act, extra()))
+        if name not in self.commands and not self._whole:
+            self._whole = True
             plugins.installed().commands(self)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands:
-            self._prepare()
+            self._prepare(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -184,19 +188,10 @@ def _run(options: dict[str, Any]) -> None:
     run(options)
 
 
-_RUN_OPTIONS = [
-    click.Option(
-        ["prompt", "-p", "--p", "-prompt", "--prompt"],
-        metavar="TEXT",
-        help='The prompt; "-" reads it from standard input.',
-    ),
-    click.Option(["-stats", "--stats"], is_flag=True, help="Say how fast the answer was read and drawn."),
-    click.Option(["-raw", "--raw"], is_flag=True, help="Complete the text as it stands, without the chat template."),
-    click.Option(["-grammar", "--grammar"], metavar="TEXT", help="GBNF that every answer follows."),
-    click.Option(["-grammar-file", "--grammar-file"], metavar="FILE", help="A file with such GBNF."),
-    click.Option(["-json-schema", "--json-schema"], metavar="JSON", help="A JSON schema that every answer follows."),
-    click.Option(["-json-schema-file", "--json-schema-file"], metavar="FILE", help="A file with such a schema."),
-]
+def _bench(options: dict[str, Any]) -> None:
+    from golem_core.bench import bench
+
+    bench(options)
 
 
 def _embed(options: dict[str, Any]) -> None:
@@ -205,30 +200,59 @@ def _embed(options: dict[str, Any]) -> None:
     embed(options)
 
 
-_EMBED_OPTIONS = [
-    click.Argument(["texts"], nargs=-1, metavar="[TEXT]..."),
-    click.Option(["-file", "--file"], metavar="FILE", help='A file whose lines are texts; "-" is standard input.'),
-    click.Option(
-        ["-out", "--out"],
-        metavar="FILE",
-        help="Where to write: an array if it ends in .npy, else JSON lines.  [default: standard output]",
-    ),
-    click.Option(
-        ["-dimensions", "--dimensions"],
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Keep the first N components.",
-    ),
-    click.Option(["-truncate", "--truncate"], is_flag=True, help="Cut texts that are too long."),
-    click.Option(["-raw", "--raw"], is_flag=True, help="Leave the vectors as the model gives them, of any length."),
-]
+def _run_options() -> list[click.Option]:
+    return [
+        click.Option(
+            ["prompt", "-p", "--p", "-prompt", "--prompt"],
+            metavar="TEXT",
+            help='The prompt; "-" reads it from standard input.',
+        ),
+        click.Option(["-stats", "--stats"], is_flag=True, help="Say how fast the answer was read and drawn."),
+        click.Option(
+            ["-raw", "--raw"], is_flag=True, help="Complete the text as it stands, without the chat template."
+        ),
+        click.Option(["-grammar", "--grammar"], metavar="TEXT", help="GBNF that every answer follows."),
+        click.Option(["-grammar-file", "--grammar-file"], metavar="FILE", help="A file with such GBNF."),
+        click.Option(
+            ["-json-schema", "--json-schema"], metavar="JSON", help="A JSON schema that every answer follows."
+        ),
+        click.Option(["-json-schema-file", "--json-schema-file"], metavar="FILE", help="A file with such a schema."),
+    ]
 
-_COMMANDS: list[tuple[str, str, Callable[[dict[str, Any]], None], Sequence[click.Parameter]]] = [
-    ("serve", "Answer over HTTP, as OpenAI's API does.", _serve, []),
-    ("run", "Answer one prompt, or hold a conversation in the terminal.", _run, _RUN_OPTIONS),
-    ("embed", "Give texts vectors: the arguments, the lines of a file, or those piped in.", _embed, _EMBED_OPTIONS),
-    ("bench", "Measure how fast a model reads and generates.", bench.bench, bench.OPTIONS),
-]
+
+def _bench_options() -> list[click.Option]:
+    from golem_core.bench import OPTIONS
+
+    return OPTIONS
+
+
+def _embed_options() -> list[click.Parameter]:
+    return [
+        click.Argument(["texts"], nargs=-1, metavar="[TEXT]..."),
+        click.Option(["-file", "--file"], metavar="FILE", help='A file whose lines are texts; "-" is standard input.'),
+        click.Option(
+            ["-out", "--out"],
+            metavar="FILE",
+            help="Where to write: an array if it ends in .npy, else JSON lines.  [default: standard output]",
+        ),
+        click.Option(
+            ["-dimensions", "--dimensions"],
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Keep the first N components.",
+        ),
+        click.Option(["-truncate", "--truncate"], is_flag=True, help="Cut texts that are too long."),
+        click.Option(["-raw", "--raw"], is_flag=True, help="Leave the vectors as the model gives them, of any length."),
+    ]
+
+
+_Act = Callable[[dict[str, Any]], None]
+_COMMANDS: dict[str, tuple[str, _Act, Callable[[], Sequence[click.Parameter]]]] = {
+    "serve": ("Answer over HTTP, as OpenAI's API does.", _serve, list),
+    "run": ("Answer one prompt, or hold a conversation in the terminal.", _run, _run_options),
+    "embed": ("Give texts vectors: the arguments, the lines of a file, or those piped in.", _embed, _embed_options),
+    "bench": ("Measure how fast a model reads and generates.", _bench, _bench_options),
+}
 
 cli = _Root(
     "golem",
@@ -258,6 +282,8 @@ def list_plugins(as_json: bool) -> None:
 @click.option("--json", "-json", "as_json", is_flag=True, help="Write JSON instead of a table.")
 def list_devices(as_json: bool) -> None:
     """List the kinds of devices, and what of each is on this machine."""
+    from golem_core.hookspecs import DeviceType
+
     records = []
     for plugin, kind in plugins.installed().ask("golem_devices", DeviceType):
         try:
@@ -265,6 +291,8 @@ def list_devices(as_json: bool) -> None:
         except Unsupported as error:
             records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": str(error)})
     if as_json:
+        import json
+
         click.echo(json.dumps(records, indent=2, ensure_ascii=False))
         return
     for record in records:
@@ -273,6 +301,8 @@ def list_devices(as_json: bool) -> None:
 
 def _write_plugins(found: list[plugins.Plugin], as_json: bool) -> None:
     if as_json:
+        import json
+
         records = [
             {
                 "name": plugin.name,

@@ -45,6 +45,7 @@ def run(options: Mapping[str, Any]) -> None:
     chat = load_chat(options, path)
     try:
         grammar = asked_grammar(chat.model.tokenizer, options)
+        chat.ready()
         terminal = Terminal(chat, raw=options["raw"], stats=options["stats"], grammar=grammar)
         if options["stats"]:
             _note(f"loaded in {chat.load_seconds:.2f} s")

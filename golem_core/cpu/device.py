@@ -27,7 +27,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     recurrence,
 )
 from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
-from golem_core.cpu.memory import physical, zeroed
+from golem_core.cpu.memory import usable, zeroed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import release_pages
 from golem_core.files.weights import Weight
@@ -92,18 +92,18 @@ class CpuDevice:
         self.take_weights(plan, progress)
         return CpuPass(self, graph, plan, slots, context, capacity, spare(tentative))
 
-    def check_states(self, graph: Graph, slots: int, context: int, width: int, spare: int) -> None:
+    def check_states(self, graph: Graph, slots: int, context: int, width: int, spare: int = 0) -> None:
         """Raises GolemError where the states of `slots` conversations, and `spare` more copies of the recurrent ones,
-        are larger than the machine's memory."""
+        are larger than the memory there is."""
         per_position = {ring: 2 * ring.heads * ring.dim * attention.KV_BYTES[self.kv] for ring in graph.rings}
         needed = sum(size * ring_length(ring, context, width) for ring, size in per_position.items())
         recurrent = sum(4 * prod(state.shape) for state in graph.recurrent)
         needed = slots * (needed + recurrent) + spare * recurrent
-        there = physical()
+        there = usable()
         if there is not None and needed > there:
             raise GolemError(
                 f"{slots} × {context} positions (-context) need {needed / 1e9:.1f} GB for keys, values and "
-                f"states, and this machine has {there / 1e9:.1f} GB of memory; start with a smaller -context"
+                f"states, and there are {there / 1e9:.1f} GB of memory; start with a smaller -context"
             )
 
     def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
@@ -232,26 +232,32 @@ class CpuPass:
         for name in ("source", "share", "first", "length"):
             self.facts[STRETCHES, name] = np.zeros(stretches, np.int64)
         self.reads_runs = reads_runs(plan)
-        self.outputs: dict[str, np.ndarray] = {}
-        """Backing memory of the outputs that a step writes directly, uint8."""
-        for step in plan.prologue + plan.steps:
-            for a in step.args:
-                if isinstance(a, Operand) and a.buffer.output and a.buffer.output not in self.outputs:
-                    self.outputs[a.buffer.output] = zeroed(a.buffer.size)
+        prologue = any(map(writes_output, plan.prologue))
+        self.buffers = 2 if slots > 1 and not prologue else 1
+        last = [number for number, step in enumerate(plan.steps) if writes_output(step)]
+        sizes = {
+            a.buffer.output: a.buffer.size for step in plan.prologue + plan.steps for a in step.args if is_output(a)
+        }
+        self.outputs = [{name: zeroed(size) for name, size in sizes.items()} for _ in range(self.buffers)]
+        """Backing memory of the outputs that a step writes directly, uint8, for each buffer."""
+        self.buffer = 0
+        """The one that operands are resolved to."""
         self.scratch_stride = self.scratch_size(plan)
         self.scratch = zeroed(device.threads * self.scratch_stride)
-        counters = sum(isinstance(a, Counter) for step in plan.steps for a in step.args)
+        counters = sum(isinstance(a, Counter) for step in plan.steps for a in step.args) * self.buffers
         self.counters = zeroed(64 * max(1, counters)).view(np.int64)
         """One line of cache for each step whose threads claim their work, zeroed before a pass."""
         first = self.counters.ctypes.data
         self.free_counters = iter(range(first, first + self.counters.nbytes, 64))
         self.assembly = Assembly(device, self.resolvers())
-        self.program = self.assembly.program(plan.steps)
+        self.programs = [self.assembly.program(plan.steps)]
+        self.results = [self.results_of(plan)]
+        if self.buffers > 1:  # a second program, the same but for the steps that write outputs
+            self.buffer = 1
+            self.programs.append(self.programs[0].copy())
+            self.programs[1][last] = self.assembly.program([plan.steps[number] for number in last])
+            self.results.append(self.results_of(plan))
         self.kept_weights = (dict(device.matrices), dict(device.vectors))
-        self.results = {
-            name: (self.rows_of(place, graph.outputs[name].size), place.rows, graph.outputs[name].shape)
-            for name, place in plan.outputs.items()
-        }
         tables = [a.weight.rows for step in plan.steps for a in step.args if isinstance(a, Table)]
         self.tokens = min(tables, default=None)
         """Rows of the smallest table, None where nobody reads tokens."""
@@ -259,6 +265,13 @@ class CpuPass:
             (name, self.rows_of(place, prod(graph.inputs[name])), place.rows)
             for name, place in (step.args for step in plan.prologue)
         ]
+
+    def results_of(self, plan: Plan) -> dict[str, tuple[np.ndarray, str, tuple[int, ...]]]:
+        """Memory, rows and shape of each output."""
+        return {
+            name: (self.rows_of(place, self.graph.outputs[name].size), place.rows, self.graph.outputs[name].shape)
+            for name, place in plan.outputs.items()
+        }
 
     def scratch_size(self, plan: Plan) -> int:
         sizes = [64]
@@ -293,7 +306,7 @@ class CpuPass:
 
     def base(self, place: Operand) -> np.ndarray:
         if place.buffer.output:
-            return self.outputs[place.buffer.output]
+            return self.outputs[self.buffer][place.buffer.output]
         return self.arena[place.buffer.offset :]
 
     def rows_of(self, place: Operand, size: int) -> np.ndarray:
@@ -302,8 +315,8 @@ class CpuPass:
         start = place.start // 4
         return whole.reshape(-1, place.stride // 4)[:, start : start + size]
 
-    def run(self, columns: Columns) -> dict[str, np.ndarray]:
-        """Output name -> float32 (rows, *shape), valid until the next run.
+    def run(self, columns: Columns, buffer: int = 0) -> dict[str, np.ndarray]:
+        """Output name -> float32 (rows, *shape), valid until the next run that writes `buffer`.
 
         Raises ValueError for more columns, scored columns, slots or positions than it was compiled for, and
         GraphError for inputs that are not those of the graph.
@@ -336,9 +349,10 @@ class CpuPass:
             picked = self.facts[rows, "index"][: self.counts[rows][0]]
             room[: len(picked)] = columns.inputs[name].reshape(n, -1)[picked]
         self.counters.fill(0)
-        self.device.team.run(self.program)
+        self.device.team.run(self.programs[buffer])
         return {
-            name: room[: self.counts[rows][0]].reshape(-1, *shape) for name, (room, rows, shape) in self.results.items()
+            name: room[: self.counts[rows][0]].reshape(-1, *shape)
+            for name, (room, rows, shape) in self.results[buffer].items()
         }
 
     def find_runs(self, columns: Columns) -> None:
@@ -406,6 +420,14 @@ def reads_runs(plan: Plan) -> bool:
     """Whether any step wants to know which columns belong together."""
     facts = [a for step in plan.steps for a in step.args if isinstance(a, (Fact, Count))]
     return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in ("first", "end")) for a in facts)
+
+
+def is_output(a: object) -> bool:
+    return isinstance(a, Operand) and a.buffer.output is not None
+
+
+def writes_output(step: Step) -> bool:
+    return any(map(is_output, step.args))
 
 
 def ring_length(ring: KVRing, context: int, width: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -12,12 +14,46 @@ from golem_core.errors import GolemError
 LARGE_PAGE = 2 << 20
 
 
-def physical() -> int | None:
-    """Bytes of the machine's memory, None where the system doesn't tell."""
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def usable(own: Path = Path("/proc/self/cgroup"), mounted: Path = CGROUPS) -> int | None:
+    """Bytes of memory that this process may have: the machine's, or less where a control group has a limit.
+
+    None where the system doesn't tell.  `own` lists the process's groups and `mounted` is where groups are found.
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+    return min([machine, *group_limits(own, mounted)])
+
+
+def group_limits(own: Path, mounted: Path) -> Iterator[int]:
+    """The limits on memory of a process's control groups and of those around them, both versions of the interface.
+
+    See Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, kinds, path = line.split(":", 2)
+        if number == "0" and not kinds:
+            roots, name = [mounted, mounted / "unified"], "memory.max"
+        elif "memory" in kinds.split(","):
+            roots, name = [mounted / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for folder in [root / each for root in roots for each in (inner, *inner.parents)]:
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:  # inside a container, groups around its own are not to be seen
+                continue
+            if text.isdigit():  # and not "max"
+                yield int(text)
 
 
 def zeroed(size: int) -> np.ndarray:

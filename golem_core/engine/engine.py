@@ -14,12 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from golem_core.engine.conversation import Conversation
 from golem_core.engine.drafting import prepare
+from golem_core.engine.lending import Lent
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
@@ -51,7 +53,8 @@ class Engine:
     what the device takes.  `draft_n` is how many tokens are guessed ahead while a conversation is alone: 0 none; None
     one, where the model can and that pays on the device.  `stages` are the sampler stages, by default those of every
     plugin.
-    `progress(done, total)` counts bytes of weights as the device takes them over.
+    `progress(done, total)` counts bytes of weights as the device takes them over; with `wait` False that goes on
+    when the engine is there, requests wait for it, and `ready()` has to be called for its errors.
 
     Raises GolemError where a slot would have fewer than two positions, Unsupported where guessing is asked for and
     impossible or of no use.  Close it to end its threads.
@@ -70,6 +73,7 @@ class Engine:
         draft_n: int | None = None,
         stages: Sequence[SamplerStage] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        wait: bool = True,
     ):
         if slots < 1 or context // slots < 2:
             raise GolemError(f"a context of {context} positions can't be divided among {slots} conversations")
@@ -81,16 +85,12 @@ class Engine:
         self.context = context
         self.slots = slots
         self.slot_context = context // slots
-        sizes: dict[str, Any] = {"slots": slots, "context": self.slot_context, "width": width, "progress": progress}
-        sizes = {name: value for name, value in sizes.items() if value is not None}
-        compiled, self._drafter = prepare(model, device, draft_n, sizes)
-        self.width: int = compiled.width if width is None else min(width, compiled.width)
         self._stages = list(stages)
-        self._runner = Runner(compiled)
-        recurrent = compiled if compiled.saved_bytes else None
-        self.draft_n = self._drafter.most if self._drafter else 0
-        self._pool = SlotPool(slots, compiled.rings, cache_ttl, recurrent=recurrent, checkpoints=checkpoints)
-        self._rows = np.empty((slots, model.vocab_size), np.float32)  # a copy of each slot's logits, to draw from
+        self._cache_ttl, self._checkpoints = cache_ttl, checkpoints
+        take_over = partial(self._take_over, device, width, draft_n, progress)
+        if wait:
+            take_over()
+        self._taken_over = threading.Event()
 
         # Everything below is shared between threads and guarded by this condition.
         self._changed = threading.Condition()
@@ -103,10 +103,12 @@ class Engine:
         self._closed = False
         self._failure: BaseException | None = None
 
-        self._to_draw: queue.SimpleQueue[tuple[Conversation, np.ndarray] | None] = queue.SimpleQueue()
+        self._to_draw: queue.SimpleQueue[tuple[Conversation, Lent] | None] = queue.SimpleQueue()
         self._last_drawn = 0.0  # when the drawing thread was last seen not to be stuck
         self._help = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._work, name="golem-engine", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(None if wait else take_over,), name="golem-engine", daemon=True
+        )
         self._drawers: list[threading.Thread] = []
         if slots > 1:
             self._drawers.append(threading.Thread(target=self._draw_all, name="golem-draw", daemon=True))
@@ -116,6 +118,12 @@ class Engine:
             thread.start()
 
     # ------------------------------------------------------------ called from any thread
+
+    def ready(self) -> None:
+        """Wait until the device has taken over the weights.  Raises what it raised instead."""
+        self._taken_over.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def submit(self, request: GenerationRequest) -> Generation:
         """Queue a request and return its answer at once.
@@ -146,6 +154,7 @@ class Engine:
 
     def slot_states(self) -> list[SlotState]:
         """What each slot is at now."""
+        self.ready()
         with self._changed:
             return [SlotState(slot.index, slot.busy, len(slot.tokens)) for slot in self._pool.slots]
 
@@ -207,8 +216,26 @@ class Engine:
 
     # ------------------------------------------------------------ the thread that owns the pass
 
-    def _work(self) -> None:
+    def _take_over(
+        self, device: Any, width: int | None, draft_n: int | None, progress: Callable[[int, int], None] | None
+    ) -> None:
+        sizes: dict[str, Any] = {"slots": self.slots, "context": self.slot_context, "width": width}
+        sizes |= {"progress": progress}
+        sizes = {name: value for name, value in sizes.items() if value is not None}
+        compiled, self._drafter = prepare(self.model, device, draft_n, sizes)
+        self.width: int = compiled.width if width is None else min(width, compiled.width)
+        self._runner = Runner(compiled, self.slots, self.model.vocab_size)
+        self.draft_n = self._drafter.most if self._drafter else 0
+        recurrent = compiled if compiled.saved_bytes else None
+        self._pool = SlotPool(
+            self.slots, compiled.rings, self._cache_ttl, recurrent=recurrent, checkpoints=self._checkpoints
+        )
+
+    def _work(self, take_over: Callable[[], None] | None) -> None:
         try:
+            if take_over is not None:
+                take_over()
+            self._taken_over.set()
             while chunks := self._next_chunks():
                 self._run(*chunks)
         except BaseException as error:  # a defect; the readers must not wait for ever
@@ -217,7 +244,9 @@ class Engine:
                 conversations = [*self._queue, *self._active]
             for conversation in conversations:
                 conversation.generation.end(None, GolemError(f"the engine has failed: {error}"))
-            raise
+            if self._taken_over.is_set():
+                raise
+            self._taken_over.set()  # whoever waits in `ready` is given the error
 
     def _next_chunks(self) -> tuple[list[Chunk], float] | None:
         """What to run next, and for how long company was waited for; None when the engine is to stop."""
@@ -300,15 +329,16 @@ class Engine:
                 self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
-        alone = len(self._active) == 1
         if guesses:
             self._draw_along(scored[0], guesses, outputs)
             return
-        for conversation, row in zip(scored, logits, strict=True):
-            if alone:
-                self._draw(conversation, self._drawable(conversation, row, alone))
-            else:  # each at once: the first is drawn for while the next is copied
-                self._to_draw.put((conversation, self._drawable(conversation, row, alone)))
+        if len(self._active) == 1:  # no other conversation is held up, so there is no hurry
+            for conversation, row in zip(scored, logits, strict=True):
+                self._draw(conversation, _writable(row))
+            return
+        slots = [conversation.slot.index for conversation in scored if conversation.slot is not None]
+        for work in zip(scored, self._runner.lend(logits, slots), strict=True):
+            self._to_draw.put(work)
 
     def _guess(self, chunks: list[Chunk]) -> list[int]:
         """What may follow the one token of the pass at hand, if that is all it has and nobody waits for more room."""
@@ -336,7 +366,7 @@ class Engine:
         for row, guess in zip(logits, [*guesses, None], strict=True):
             conversation.fed(1)
             kept += 1
-            end = self._draw_one(conversation, self._drawable(conversation, row, True))
+            end = self._draw_one(conversation, _writable(row))
             if end is not None or conversation.upcoming(1) != [guess]:
                 break
         try:
@@ -363,30 +393,28 @@ class Engine:
         for generation in asleep:
             generation.wake()
 
-    def _drawable(self, conversation: Conversation, row: np.ndarray, alone: bool) -> np.ndarray:
-        """A row of logits that may be overwritten while the next pass runs, or before it when there is no hurry."""
-        if alone and row.flags.writeable:
-            return row
-        assert conversation.slot is not None
-        copy = self._rows[conversation.slot.index]
-        np.copyto(copy, row)
-        return copy
-
     # ------------------------------------------------------------ drawing, on whichever thread
 
     def _draw_all(self) -> None:
         while (work := self._to_draw.get()) is not None:
-            self._draw(*work)
+            self._draw_lent(*work)
             self._last_drawn = time.perf_counter()
 
     def _help_drawing(self) -> None:
         while self._help.acquire() and not self._closed:
             try:
                 while (work := self._to_draw.get_nowait()) is not None:
-                    self._draw(*work)
+                    self._draw_lent(*work)
                 self._to_draw.put(None)  # the end is not meant for helpers
             except queue.Empty:
                 continue
+
+    def _draw_lent(self, conversation: Conversation, lent: Lent) -> None:
+        logits, done = lent
+        try:
+            self._draw(conversation, logits)
+        finally:
+            done()
 
     def _draw(self, conversation: Conversation, logits: np.ndarray) -> None:
         self._settle(conversation, self._draw_one(conversation, logits))
@@ -431,3 +459,7 @@ class Engine:
         assert conversation.slot is not None
         self._pool.release(conversation.slot)
         self._active.discard(conversation)
+
+
+def _writable(row: np.ndarray) -> np.ndarray:
+    return row if row.flags.writeable else row.copy()

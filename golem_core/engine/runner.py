@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from golem_core.engine.lending import Lender, Lent
 from golem_core.graph import Columns
 
 if TYPE_CHECKING:
@@ -22,22 +23,29 @@ _TELLING = 16  # columns of a pass from which the time of one can be told
 class Runner:
     """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr."""
 
-    def __init__(self, compiled: Any):
+    def __init__(self, compiled: Any, slots: int, vocabulary: int):
         self._pass = compiled
+        self._several = getattr(compiled, "buffers", 1) > 1
+        self._lender = Lender(getattr(compiled, "buffers", 1), slots, vocabulary)
+        self._buffer = 0
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
         self.last_seconds = 0.0
         self.column_seconds = 0.0
         """About how long a column of a prompt takes, 0 before one was read."""
 
     def run(self, chunks: Sequence[Chunk], waited: float = 0.0, guesses: Sequence[int] = ()) -> dict[str, np.ndarray]:
-        """Feed the chunks; the pass's outputs, valid until the next run.
+        """Feed the chunks; the pass's outputs, valid until the next run unless they are lent.
 
         "logits" is float32 (scored chunks, vocabulary), in their order.  `guesses` may stand after a single chunk: all
         are scored and tentative, and `keep` says how many of the columns stand.
         """
         columns = _columns(chunks, guesses)
         start = time.perf_counter()
-        outputs = self._pass.run(columns)
+        if self._several:
+            self._buffer = self._lender.free()
+            outputs = self._pass.run(columns, self._buffer)
+        else:
+            outputs = self._pass.run(columns)
         self.last_seconds = time.perf_counter() - start
         if len(columns) >= _TELLING:
             latest = self.last_seconds / len(columns)
@@ -54,6 +62,10 @@ class Runner:
     def keep(self, slot: int, count: int) -> None:
         """Of the tentative columns that ran last, the first `count` stand."""
         self._pass.keep(slot, count)
+
+    def lend(self, logits: np.ndarray, slots: Sequence[int]) -> list[Lent]:
+        """The rows that `run` has just returned, one for each slot, so that they stay right while passes follow."""
+        return self._lender.lend(self._buffer, logits, slots)
 
 
 def _columns(chunks: Sequence[Chunk], guesses: Sequence[int]) -> Columns:

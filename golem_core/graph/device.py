@@ -24,7 +24,11 @@ class Ring:
 
 
 class Pass(Protocol):
-    """A compiled graph with its states.  One thread runs it at a time."""
+    """A compiled graph with its states.  One thread runs it at a time.
+
+    A pass may have several buffers for its outputs, so that they are read while it runs again: then `buffers` is how
+    many, and `run(columns, buffer)` writes the one of that number, which stays valid until it is written again.
+    """
 
     width: int
     """Most columns that one run takes."""
@@ -33,7 +37,8 @@ class Pass(Protocol):
     def rings(self) -> Sequence[Ring]: ...
 
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
-        """Output name -> float32 (rows, *shape), the caller's to overwrite, valid until the next run."""
+        """Output name -> float32 (rows, *shape), the caller's to overwrite, valid until the next run into the same
+        buffer."""
         ...
 
     @property

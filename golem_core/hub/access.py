@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from golem_core.options import Address
-from golem_core.server.errors import Refusal
 from golem_core.server.guard import is_loopback
+from golem_core.server.refusal import Refusal
 
 __all__ = ["admission"]
 

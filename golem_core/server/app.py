@@ -1,42 +1,27 @@
-"""The HTTP server: what is loaded, the application made of every plugin's endpoints, and the running of it.
+"""The HTTP server: what is loaded, and the start of it.
 
-`Server` is what `golem_endpoints(server)` is given.  `application(server)` is an ASGI application; `serve` loads,
-binds, says where it listens, and runs until it is told to stop.
+`Server` is what `golem_endpoints(server)` is given.  `serve` loads, binds, says where it listens, and runs until it is
+told to stop; `web` has the application and its running.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from litestar import Litestar, Request
-
 from golem_core import plugins
 from golem_core.errors import GolemError
 from golem_core.options import Address
-from golem_core.server import errors
-from golem_core.server.cors import Cors
-from golem_core.server.embedding import with_role_of_model
-from golem_core.server.errors import Envelope
-from golem_core.server.guard import Admission, Guard, check_exposure, is_loopback
-from golem_core.server.loading import LoadedChat, default_model, load_chat
-from golem_core.server.log import RequestLog, duration, say
+from golem_core.server.guard import Admission, check_exposure
+from golem_core.server.loading import LoadedChat, default_model, load_chat, with_role_of_model
+from golem_core.server.log import duration, say
+from golem_core.server.refusal import Envelope, ollama_envelope
 from golem_core.server.totals import Totals
 
-__all__ = ["Runner", "Server", "application", "listen", "local_url", "serve"]
-
-BODY_LIMIT = 64 << 20
-KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
-GRACE = 5  # seconds that answers under way have when the server is told to stop
-REST = 3  # more seconds in which those that were cut off can say so
+__all__ = ["Server", "listen", "local_url", "serve"]
 
 
 @dataclass
@@ -55,7 +40,7 @@ class Server:
     options: Mapping[str, Any]
     chat: LoadedChat | None = None
     parts: dict[str, Any] = field(default_factory=dict)
-    envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": errors.ollama_envelope})
+    envelopes: dict[str, Envelope] = field(default_factory=lambda: {"/api": ollama_envelope})
     admissions: dict[str, Admission] = field(default_factory=dict)
     starting: list[Callable[[str], None]] = field(default_factory=list)
     stopping: list[Callable[[], None]] = field(default_factory=list)
@@ -77,46 +62,6 @@ class Server:
             self.chat.engine.cancel_all()
         for part in self.parts.values():
             part.cancel()
-
-
-def application(server: Server) -> Any:
-    """The ASGI application for what `server` has loaded."""
-    app: Any = Litestar(
-        route_handlers=plugins.installed().endpoints(server),
-        exception_handlers={Exception: errors.handler(server.envelopes)},
-        request_max_body_size=BODY_LIMIT,
-        openapi_config=None,
-        logging_config=None,
-    )
-
-    def refuse(scope: Any, refusal: errors.Refusal) -> Any:
-        response = errors.respond(server.envelopes, scope["path"], refusal)
-        return response.to_asgi_response(app=None, request=Request(scope))
-
-    listening: Address = server.options["addr"]
-    app = _HeadAsGet(app)
-    app = Guard(
-        app,
-        local=is_loopback(listening.host),
-        keys=server.options["api-key"],
-        answer=refuse,
-        admissions=server.admissions,
-    )
-    if server.options["cors"]:
-        app = Cors(app, server.options["cors"])
-    return RequestLog(app, server.totals.count)
-
-
-class _HeadAsGet:
-    """ASGI middleware that answers HEAD with the headers of GET; the HTTP layer leaves the body out."""
-
-    def __init__(self, app: Any):
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
-        await self.app(scope, receive, send)
 
 
 def listen(address: Address) -> socket.socket:
@@ -142,65 +87,6 @@ def local_url(asked: Address, bound: socket.socket) -> str:
     return f"http://{Address(host, bound.getsockname()[1])}"
 
 
-class Runner(uvicorn.Server):
-    """uvicorn's server for an application and a bound socket.
-
-    SIGINT and SIGTERM let answers under way finish for a while, during which `stopping` is called on threads; then
-    `cut` ends those that are left, and `run` returns, so that what was loaded is released.  A second SIGINT does not
-    wait.
-    """
-
-    def __init__(
-        self,
-        app: Any,
-        bound: socket.socket,
-        stopping: Sequence[Callable[[], None]] = (),
-        cut: Callable[[], None] = lambda: None,
-    ):
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=GRACE + REST,
-        )
-        super().__init__(config)
-        self.bound = bound
-        self.stopping = stopping
-        self.cut = cut
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.server_state.tasks:
-            say(f"stopping: answers under way have {GRACE} seconds; interrupt again to stop at once")
-        stopping = [asyncio.to_thread(each) for each in self.stopping]
-        ending = asyncio.create_task(self.cut_later())
-        try:
-            await asyncio.gather(super().shutdown(sockets), *stopping)
-        finally:
-            ending.cancel()
-
-    async def cut_later(self) -> None:
-        await asyncio.sleep(GRACE)
-        self.cut()
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        super().run(sockets or [self.bound])
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        earlier = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for each, handler in earlier.items():
-                signal.signal(each, handler)
-
-
 def serve(options: Mapping[str, Any]) -> None:
     """Load what `options` ask for, listen, and answer until told to stop.  Raises GolemError."""
     check_exposure(options["addr"], options["api-key"], options["insecure"])
@@ -213,13 +99,17 @@ def serve(options: Mapping[str, Any]) -> None:
     try:
         if path is not None:
             server.chat = load_chat(options, path)
-            for line in _loaded(server.chat):
-                say(line)
         for part in asked:
             loaded = server.parts[part.option] = part.open(options)
             say(loaded.described)
         server.name = server.chat.name if server.chat is not None else next(iter(server.parts.values())).name
+        from golem_core.server.web import Runner, application  # while the weights are read
+
         app = application(server)
+        if server.chat is not None:
+            server.chat.ready()
+            for line in _loaded(server.chat):
+                say(line)
         for plugin in plugins.installed().found:
             for reason in plugin.failures:
                 say(f"plugin {plugin.name} ({plugin.origin}) failed: {reason}")

@@ -22,6 +22,7 @@ from golem_core.embedder import LoadedEmbedder
 from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.progress import LoadProgress
 from golem_core.server.disconnect import unless_gone
+from golem_core.server.loading import EMBED as OPTION
 from golem_core.server.loading import model_name
 from golem_core.server.log import duration, entry
 
@@ -37,11 +38,7 @@ __all__ = [
     "embedder_of",
     "numbers",
     "open_embedder",
-    "with_role_of_model",
 ]
-
-OPTION = "embed"
-"""The option that names the embedding model."""
 
 MOST_TEXTS = 1 << 14
 """Texts that a request may have: their vectors are held until all are there."""
@@ -87,30 +84,6 @@ def open_embedder(options: Mapping[str, Any]) -> ServedEmbedder:
             **{name: value for name, value in options.items() if name not in own},
         )
     return ServedEmbedder(model_name(path), loaded, options["device"], time.perf_counter() - start)
-
-
-def with_role_of_model(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options with an embedding model that -model names under -embed instead.
-
-    Raises GolemError for a second embedding model.  A file that cannot be opened is left to who loads it.
-    """
-    from golem_core import plugins
-    from golem_core.engine.roles import Embedder
-    from golem_core.files import open_model
-
-    named = options["model"]
-    if named is None:
-        return options
-    try:
-        with open_model(named) as file:
-            role = plugins.architecture(file.architecture).role
-    except GolemError:
-        return options
-    if not issubclass(role, Embedder):
-        return options
-    if options[OPTION] is not None:
-        raise GolemError(f"-model {named}: it is an embedding model, and -embed names one too: {options[OPTION]}")
-    return {**options, "model": None, OPTION: named}
 
 
 def embedder_of(server: Server) -> ServedEmbedder | None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from golem_core.errors import GolemError
 from golem_core.options import Address
-from golem_core.server.errors import Refusal
 from golem_core.server.log import entry
+from golem_core.server.refusal import Refusal
 
 __all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback"]
 

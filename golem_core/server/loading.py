@@ -23,15 +23,19 @@ if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
     from golem_core.text import ChatTemplate
 
-__all__ = ["LoadedChat", "default_model", "load_chat", "model_name"]
+EMBED = "embed"
+"""The option that names an embedding model."""
+
+__all__ = ["LoadedChat", "default_model", "load_chat", "model_name", "with_role_of_model"]
 
 
 @dataclass
 class LoadedChat:
     """A conversation model with its engine; `slot_context` is the positions that each of `slots` holds.
 
-    `release` lets go of everything.  `template` is None when the model has no chat template; `template_origin` says
-    where it came from.
+    `release` lets go of everything.  `ready` waits until the weights are read and raises what went wrong with them;
+    `load_seconds` is how long loading took until then.  `template` is None when the model has no chat template;
+    `template_origin` says where it came from.
     """
 
     name: str
@@ -44,6 +48,7 @@ class LoadedChat:
     template: ChatTemplate | None = None
     template_origin: str = "none"
     device: str = "cpu"
+    ready: Callable[[], None] = lambda: None
     load_seconds: float = 0.0
 
     def prompt(
@@ -140,6 +145,29 @@ def default_model() -> tuple[str, Path]:
     raise GolemError(message)
 
 
+def with_role_of_model(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with an embedding model that -model names under -embed instead.
+
+    Raises GolemError for a second embedding model.  A file that cannot be opened is left to who loads it.
+    """
+    from golem_core.engine.roles import Embedder
+    from golem_core.files import open_model
+
+    named = options["model"]
+    if named is None:
+        return options
+    try:
+        with open_model(named) as file:
+            role = plugins.architecture(file.architecture).role
+    except GolemError:
+        return options
+    if not issubclass(role, Embedder):
+        return options
+    if options[EMBED] is not None:
+        raise GolemError(f"-model {named}: it is an embedding model, and -embed names one too: {options[EMBED]}")
+    return {**options, "model": None, EMBED: named}
+
+
 def model_name(path: Path) -> str:
     """What a model is called: its file's base name without .gguf, or its directory's name."""
     path = path.resolve()
@@ -147,9 +175,10 @@ def model_name(path: Path) -> str:
 
 
 def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
-    """Open the model at `path` on the device that `options` name.
+    """Open the model at `path` on the device that `options` name; its weights are read while the caller goes on.
 
-    Raises GolemError (BadFile, Unsupported) for a file, architecture or device that cannot be used.
+    Raises GolemError (BadFile, Unsupported) for a file, architecture or device that cannot be used, as `ready` of what
+    is returned does.
     """
     from golem_core.api import load
 
@@ -158,18 +187,19 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     if context // slots < 2:
         raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
     own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n"}
-    with LoadProgress(f"loading {path.name}") as progress:
-        loaded = load(
-            path,
-            context=context,
-            slots=slots,
-            cache_ttl=options.get("cache-ttl", 0.0),
-            device=options["device"],
-            threads=options["threads"],
-            draft_n=options.get("draft-n"),
-            progress=progress,
-            **{name: value for name, value in options.items() if name not in own},
-        )
+    progress = LoadProgress(f"loading {path.name}")
+    loaded = load(
+        path,
+        context=context,
+        slots=slots,
+        cache_ttl=options.get("cache-ttl", 0.0),
+        device=options["device"],
+        threads=options["threads"],
+        draft_n=options.get("draft-n"),
+        progress=progress,
+        wait=False,
+        **{name: value for name, value in options.items() if name not in own},
+    )
     try:
         template, origin = _template(loaded.model, options["builtin-template"])
     except BaseException:
@@ -178,7 +208,13 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     trained = loaded.model.context_train
     if 0 < trained < loaded.engine.slot_context:
         say(f"-context {context}: a conversation may get longer than the {trained} positions the model was trained on")
-    return LoadedChat(
+
+    def ready() -> None:
+        with progress:
+            loaded.ready()
+        chat.load_seconds = time.perf_counter() - start
+
+    chat = LoadedChat(
         name=model_name(path),
         model=loaded.model,
         engine=loaded.engine,
@@ -189,8 +225,9 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         template=template,
         template_origin=origin,
         device=options["device"],
-        load_seconds=time.perf_counter() - start,
+        ready=ready,
     )
+    return chat
 
 
 def _template(model: ChatModel, builtin: bool) -> tuple[ChatTemplate | None, str]:

@@ -134,3 +134,16 @@ def test_a_number_that_is_none_reaches_the_output(kind, poison):
         for name, array in out.items():
             assert np.isfinite(array[0]).all(), name
             assert not np.isfinite(array[1]).all(), name
+
+
+def test_a_pass_of_several_slots_has_two_buffers_for_what_it_returns():
+    p = CpuDevice(threads=2).compile(model(), slots=2, context=32)
+    assert p.buffers == 2
+    first, second = Columns([1], [0], [0], [0]), Columns([2, 3], [0, 0], [0, 1], [0, 1])
+    kept = p.run(first, 0)["y"]
+    want = kept.copy()
+    later = p.run(second, 1)["y"]
+    assert np.array_equal(kept, want) and not np.array_equal(later[:1], want)
+    p.run(first, 0)["y"][:] = 0
+    assert np.array_equal(p.run(second, 0)["y"], later)
+    assert CpuDevice(threads=1).compile(model(), slots=1).buffers == 1

@@ -10,7 +10,7 @@ import pytest
 from golem_core import Columns, GolemError, Graph, KVRing
 from golem_core.cpu import device as cpu
 from golem_core.cpu.device import CpuDevice
-from golem_core.cpu.memory import physical
+from golem_core.cpu.memory import usable
 
 from ..graph.weights import random_weight
 
@@ -26,23 +26,48 @@ def attending(heads: int, dim: int, window: int | None = None) -> Graph:
 def test_states_larger_than_the_memory_are_refused_with_both_sizes(monkeypatch, context, slots) -> None:
     needed = 2 * 2 * 4 * 64 * 1_000_000  # keys and values of 2 bytes, 4 heads of 64
     device = CpuDevice(threads=1)
-    monkeypatch.setattr(cpu, "physical", lambda: needed - 1)
+    monkeypatch.setattr(cpu, "usable", lambda: needed - 1)
     with pytest.raises(GolemError, match=r"-context.* 1\.0 GB .*1\.0 GB"):
         device.compile(attending(4, 64), context=context, slots=slots)
-    monkeypatch.setattr(cpu, "physical", lambda: needed)
+    monkeypatch.setattr(cpu, "usable", lambda: needed)
     device.check_states(attending(4, 64), slots, context, 128)
-    monkeypatch.setattr(cpu, "physical", lambda: None)  # a system that doesn't tell
+    monkeypatch.setattr(cpu, "usable", lambda: None)  # a system that doesn't tell
     device.check_states(attending(4, 64), slots, 1 << 60, 128)
 
 
 def test_a_window_needs_no_more_for_a_longer_context(monkeypatch) -> None:
-    monkeypatch.setattr(cpu, "physical", lambda: 10 << 20)
+    monkeypatch.setattr(cpu, "usable", lambda: 10 << 20)
     CpuDevice(threads=1).check_states(attending(4, 64, window=1024), 1, 1 << 60, 128)
 
 
 @pytest.mark.skipif(not hasattr(os, "sysconf"), reason="the system doesn't tell")
 def test_the_memory_of_this_machine_is_known() -> None:
-    assert np.log2(physical()) > 28
+    assert np.log2(usable()) > 28
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("0::/system/golem", "system/memory.max"),
+        ("0::/system/golem", "system/golem/memory.max"),
+        ("0::/outside", "memory.max"),
+        ("0::/x", "unified/x/memory.max"),
+        ("4:cpu,memory:/docker/1", "memory/docker/1/memory.limit_in_bytes"),
+        ("4:memory:/not/seen/here", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_the_limit_of_a_control_group_counts_as_the_memory(tmp_path, line, file) -> None:
+    own, limit = tmp_path / "own", tmp_path / "mounted" / file
+    own.write_text(f"7:pids:/\n{line}\n")
+    limit.parent.mkdir(parents=True)
+    limit.write_text("max\n")
+    whole = usable(own, tmp_path / "mounted")
+    limit.write_text("123456789\n")
+    assert usable(own, tmp_path / "mounted") == 123456789 < whole
+
+
+def test_a_control_group_without_a_limit_leaves_the_memory_of_the_machine(tmp_path) -> None:
+    assert usable(tmp_path / "none", tmp_path) == usable(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("threads", [1000_000, 0, -1])

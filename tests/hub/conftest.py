@@ -20,7 +20,8 @@ from hub_fakes import BEARER, TOKEN, Extension, Live
 
 from golem_core.hub import hub as hubs
 from golem_core.options import CORE_OPTIONS, Address
-from golem_core.server.app import Runner, Server, application, listen, local_url
+from golem_core.server.app import Server, listen, local_url
+from golem_core.server.web import Runner, application
 
 
 @pytest.fixture

@@ -20,13 +20,12 @@ def golem(monkeypatch, capsys):
     given: list[dict[str, Any]] = []
     for name in ("GOLEM_MODEL", "GOLEM_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
-    commands = [(name, text, given.append, extra) for name, text, _, extra in cli._COMMANDS]
+    commands = {name: (text, given.append, extra) for name, (text, _, extra) in cli._COMMANDS.items()}
     monkeypatch.setattr(cli, "_COMMANDS", commands)
 
     def run(*arguments: str) -> tuple[int, Any, str]:
         given.clear()
-        names = {name for name, *_ in commands}
-        own = {name: command for name, command in cli.cli.commands.items() if name not in names}
+        own = {name: command for name, command in cli.cli.commands.items() if name not in commands}
         monkeypatch.setattr(cli.cli, "commands", own)  # put back afterwards, so that no faked command stays behind
         monkeypatch.setattr(sys, "argv", ["golem", *arguments])
         with pytest.raises(SystemExit) as stopped:

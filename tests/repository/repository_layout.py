@@ -33,9 +33,8 @@ def project(folder: Path) -> dict[str, Any]:
 def public_names() -> set[str]:
     """What `golem_core/__init__.py` re-exports."""
     tree = ast.parse((ROOT / "golem_core" / "__init__.py").read_text(encoding="utf-8"))
-    imported = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-    names = {name.asname or name.name for node in imported for name in node.names}
-    return {name for name in names if not name.startswith("_")}
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "golem_core.lazy")
+    return {name.name for node in imports for name in node.names if name.asname}
 
 
 def label(path: Path) -> str:

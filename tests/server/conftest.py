@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from server_fakes import FakeEngine, fake_chat
 
 from golem_core.options import CORE_OPTIONS, Address
-from golem_core.server.app import Runner, Server, application, listen
+from golem_core.server.app import Server, listen
+from golem_core.server.web import Runner, application
 
 LOCAL = Address("127.0.0.1", 0)
 

@@ -64,7 +64,7 @@ def test_a_conversation_that_does_not_fit_is_refused_and_not_cut(start) -> None:
 
 
 def test_what_the_framework_refuses_has_the_same_envelope(start, monkeypatch) -> None:
-    monkeypatch.setattr("golem_core.server.app.BODY_LIMIT", 1000)
+    monkeypatch.setattr("golem_core.server.web.BODY_LIMIT", 1000)
     live = start()
     large = {"messages": [{"role": "user", "content": "x" * 2000}]}
     for response, status in [

@@ -213,7 +213,7 @@ def test_what_a_template_says_is_told_in_one_line(live, monkeypatch, capfd) -> N
 
 
 def test_a_body_over_the_limit_is_a_413(start, monkeypatch) -> None:
-    monkeypatch.setattr("golem_core.server.app.BODY_LIMIT", 1000)
+    monkeypatch.setattr("golem_core.server.web.BODY_LIMIT", 1000)
     live = start()
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
     for content in (body, (body[start : start + 100] for start in range(0, len(body), 100))):

@@ -22,7 +22,7 @@ from golem_core import hookspecs, plugins
 from golem_core.errors import GolemError
 from golem_core.hookspecs import DefaultModel, hookimpl
 from golem_core.options import CORE_OPTIONS, Address
-from golem_core.server import app
+from golem_core.server import app, web
 from golem_core.server.loading import default_model, load_chat, model_name
 
 OPTIONS = {option.name: option.default for option in CORE_OPTIONS} | {"addr": Address("127.0.0.1", 0)}
@@ -32,7 +32,7 @@ import sys
 sys.path.insert(0, {here!r})
 from server_fakes import fake_chat
 from golem_core import cli
-from golem_core.server import app
+from golem_core.server import app, web
 
 chat = fake_chat(slots=2)
 chat.engine.token_delay = 0.05
@@ -89,7 +89,7 @@ def test_an_answer_under_way_is_finished_when_the_server_is_told_to_stop(process
 
 
 def test_answers_that_take_too_long_to_stop_are_cut_off_and_say_so() -> None:
-    code = SERVE.format(here=str(Path(__file__).parent)).replace("chat = fake", "app.GRACE = 0.3\nchat = fake", 1)
+    code = SERVE.format(here=str(Path(__file__).parent)).replace("chat = fake", "web.GRACE = 0.3\nchat = fake", 1)
     environment = os.environ | {"GOLEM_PLUGINS": ""}
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=environment) as process:
         _, url = listening(process)
@@ -281,7 +281,7 @@ def test_a_server_may_hold_a_part_and_no_conversation_model(monkeypatch, capsys)
             seen["chat"] = client.post("/v1/chat/completions", json={"messages": []}).status_code
         runner.cut()
 
-    monkeypatch.setattr(app.Runner, "run", run)
+    monkeypatch.setattr(web.Runner, "run", run)
     app.serve(OPTIONS | {"clock": "wall"})
     assert seen == {"models": ["clock"], "clock": 200, "chat": 404}
     assert part.events == ["opened wall", "cancelled", "closed"]

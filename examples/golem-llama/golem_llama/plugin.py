@@ -1,26 +1,19 @@
-"""The hooks: which architecture this package opens, and which installed model it can start with."""
+"""The hooks: which architecture this package opens, and which installed model it can start with.
+
+Plugins are imported at every start, so what a model needs is imported when one is opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from golem_core import (
-    Architecture,
-    ChatModel,
-    ChatTemplate,
-    DefaultModel,
-    JsonCalls,
-    Markers,
-    ModelFile,
-    SamplingDefaults,
-    check_tensors,
-    hookimpl,
-    tokenizer_from_metadata,
-)
-from golem_llama.model import LlamaConfig, build
+from golem_core import Architecture, ChatModel, DefaultModel, hookimpl
+
+if TYPE_CHECKING:
+    from golem_core import ModelFile
 
 
 @hookimpl
@@ -29,34 +22,9 @@ def golem_architectures() -> Iterable[Architecture]:
 
 
 def open_llama(file: ModelFile) -> ChatModel:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = LlamaConfig.read(file, tokenizer.vocab_size)
-    check_tensors(file, cfg.tensors())
-    template = ChatTemplate.read(file.metadata, tokenizer)
-    return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
-        architecture=file.architecture,
-        vocab_size=cfg.vocabulary,
-        context_train=cfg.context,
-        build=partial(build, cfg, file.weights),
-        tokenizer=tokenizer,
-        template=template,
-        fallback_template=None,  # files of this architecture follow many formats: none can be assumed
-        sampling=SamplingDefaults.read(file.metadata),
-        markers=markers(template.source if template else ""),
-        file=file,
-    )
+    from golem_llama import opening
 
-
-def markers(template: str) -> Markers:
-    """The marks that a file's own template names: models of this architecture follow many formats, or have neither
-    thoughts nor calls."""
-    calls = "<tool_call>" in template
-    return Markers(
-        thought=("<think>", "</think>") if "</think>" in template else None,
-        call=("<tool_call>", "</tool_call>") if calls else None,
-        syntaxes=(JsonCalls(),) if calls else (),
-    )
+    return opening.open_llama(file)
 
 
 @hookimpl

@@ -13,10 +13,10 @@ import numpy as np
 
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.chain import Candidates, SamplerContext, SamplerStage
-from golem_core.sampling.grammar.masks import CompiledGrammar
 from golem_core.sampling.grammar.token_set import TokenSet
 
 if TYPE_CHECKING:
+    from golem_core.sampling.grammar.masks import CompiledGrammar
     from golem_core.sampling.params import SamplingParams
     from golem_core.text import Tokenizer
 

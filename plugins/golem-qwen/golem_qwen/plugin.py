@@ -1,37 +1,17 @@
-"""The hooks: what golem-qwen opens."""
+"""The hooks: what golem-qwen opens.
+
+Plugins are imported at every start, so what a model needs is imported when one is opened.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from golem_core import (
-    Architecture,
-    ChatModel,
-    ChatTemplate,
-    Drafting,
-    Graph,
-    JsonCalls,
-    Markers,
-    ModelFile,
-    SamplingDefaults,
-    TaggedCalls,
-    Tokenizer,
-    check_tensors,
-    hookimpl,
-    tokenizer_from_metadata,
-)
-from golem_qwen import prediction, qwen3, qwen35, templates
-from golem_qwen.config import suppressed, vocabulary
-from golem_qwen.rotation import refuse_unlisted
+from golem_core import Architecture, ChatModel, hookimpl
 
-MARKERS = Markers(
-    thought=("<think>", "</think>"),
-    call=("<tool_call>", "</tool_call>"),
-    syntaxes=(JsonCalls(), TaggedCalls()),
-)
-"""Models are read in both syntaxes of calls, whichever their template asks for."""
+if TYPE_CHECKING:
+    from golem_core import ModelFile
 
 
 @hookimpl
@@ -43,44 +23,12 @@ def golem_architectures() -> Iterable[Architecture]:
 
 
 def open_qwen3(file: ModelFile) -> ChatModel:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
-    check_tensors(file, cfg.tensors())
-    refuse_unlisted(file, None, cfg.tensors())
-    return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
+    from golem_qwen import opening
+
+    return opening.open_qwen3(file)
 
 
 def open_qwen35(file: ModelFile) -> ChatModel:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = qwen35.Qwen35Config.read(file, vocabulary(file, tokenizer))
-    tensors = [*cfg.tensors(), *(prediction.tensors(cfg) if cfg.predicting else ())]
-    check_tensors(file, tensors)
-    refuse_unlisted(file, cfg.rotation, tensors)
-    drafting = Drafting(
-        build=partial(qwen35.build, cfg, file.weights, hidden=True), guess=partial(prediction.build, cfg, file.weights)
-    )
-    model = chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
-    return replace(model, drafting=drafting) if cfg.predicting else model
+    from golem_qwen import opening
 
-
-def chat_model(
-    file: ModelFile,
-    tokenizer: Tokenizer,
-    cfg: qwen3.Qwen3Config | qwen35.Qwen35Config,
-    build: Callable[..., Graph],
-    fallback_template: str,
-) -> ChatModel:
-    return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
-        architecture=file.architecture,
-        vocab_size=cfg.vocabulary,
-        context_train=cfg.context,
-        build=partial(build, cfg, file.weights),
-        tokenizer=tokenizer,
-        template=ChatTemplate.read(file.metadata, tokenizer),
-        fallback_template=fallback_template,
-        suppress=suppressed(file, tokenizer),
-        sampling=SamplingDefaults.read(file.metadata),
-        markers=MARKERS,
-        file=file,
-    )
+    return opening.open_qwen35(file)

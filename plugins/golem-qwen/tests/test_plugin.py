@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from golem_qwen import plugin
+from golem_qwen import opening, plugin
 
 from golem_core import ChatModel
 
@@ -35,6 +35,6 @@ def test_turns_end_a_generation_and_nothing_stands_before_a_prompt(model):
     ],
 )
 def test_calls_are_read_in_either_syntax(call):
-    (syntax,) = [each for each in plugin.MARKERS.syntaxes if call.startswith(each.begin)]
+    (syntax,) = [each for each in opening.MARKERS.syntaxes if call.startswith(each.begin)]
     made, end = syntax.read(call, 0, {})
     assert (made.name, made.arguments, end) == ("now", {"tz": "Europe/Paris", "n": 3}, len(call))

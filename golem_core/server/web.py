@@ -1,0 +1,147 @@
+"""What serves: the ASGI application made of every plugin's endpoints, and the running of it on a bound socket.
+
+The web framework is imported here and in the endpoints, so that `app` can begin to load a model before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from litestar import Litestar, Request
+
+from golem_core import plugins
+from golem_core.options import Address
+from golem_core.server import errors
+from golem_core.server.cors import Cors
+from golem_core.server.guard import Guard, is_loopback
+from golem_core.server.log import RequestLog, say
+from golem_core.server.refusal import Refusal
+
+if TYPE_CHECKING:
+    from golem_core.server.app import Server
+
+__all__ = ["Runner", "application"]
+
+BODY_LIMIT = 64 << 20
+KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
+GRACE = 5  # seconds that answers under way have when the server is told to stop
+REST = 3  # more seconds in which those that were cut off can say so
+
+
+class _Litestar(Litestar):
+    """Litestar without its plugins for pydantic, unless something has imported pydantic: that takes 0.2 s."""
+
+    @staticmethod
+    def _get_default_plugins(plugins: list[Any]) -> list[Any]:
+        if "pydantic" in sys.modules:
+            return Litestar._get_default_plugins(plugins)
+        from litestar.plugins.core import MsgspecDIPlugin
+
+        return [*plugins, MsgspecDIPlugin()]
+
+
+def application(server: Server) -> Any:
+    """The ASGI application for what `server` has loaded."""
+    app: Any = _Litestar(
+        route_handlers=plugins.installed().endpoints(server),
+        exception_handlers={Exception: errors.handler(server.envelopes)},
+        request_max_body_size=BODY_LIMIT,
+        openapi_config=None,
+        logging_config=None,
+    )
+
+    def refuse(scope: Any, refusal: Refusal) -> Any:
+        response = errors.respond(server.envelopes, scope["path"], refusal)
+        return response.to_asgi_response(app=None, request=Request(scope))
+
+    listening: Address = server.options["addr"]
+    app = _HeadAsGet(app)
+    app = Guard(
+        app,
+        local=is_loopback(listening.host),
+        keys=server.options["api-key"],
+        answer=refuse,
+        admissions=server.admissions,
+    )
+    if server.options["cors"]:
+        app = Cors(app, server.options["cors"])
+    return RequestLog(app, server.totals.count)
+
+
+class _HeadAsGet:
+    """ASGI middleware that answers HEAD with the headers of GET; the HTTP layer leaves the body out."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
+class Runner(uvicorn.Server):
+    """uvicorn's server for an application and a bound socket.
+
+    SIGINT and SIGTERM let answers under way finish for a while, during which `stopping` is called on threads; then
+    `cut` ends those that are left, and `run` returns, so that what was loaded is released.  A second SIGINT does not
+    wait.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        bound: socket.socket,
+        stopping: Sequence[Callable[[], None]] = (),
+        cut: Callable[[], None] = lambda: None,
+    ):
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE + REST,
+        )
+        super().__init__(config)
+        self.bound = bound
+        self.stopping = stopping
+        self.cut = cut
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.tasks:
+            say(f"stopping: answers under way have {GRACE} seconds; interrupt again to stop at once")
+        stopping = [asyncio.to_thread(each) for each in self.stopping]
+        ending = asyncio.create_task(self.cut_later())
+        try:
+            await asyncio.gather(super().shutdown(sockets), *stopping)
+        finally:
+            ending.cancel()
+
+    async def cut_later(self) -> None:
+        await asyncio.sleep(GRACE)
+        self.cut()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        super().run(sockets or [self.bound])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        earlier = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in earlier.items():
+                signal.signal(each, handler)
