@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf import GGUFWriter
-from golem_qwen import qwen3, qwen35
+from gguf.gguf_writer import TensorInfo
+from golem_qwen import prediction, qwen3, qwen35
 from golem_qwen.rotation import Products
 
 from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
@@ -49,6 +51,42 @@ class Model:
         return g
 
 
+@dataclass(frozen=True)
+class Ternary:
+    """A matrix as blocks of a type that gguf-py does not know."""
+
+    type_id: int
+    shape: tuple[int, ...]
+    data: np.ndarray
+
+
+def packed(kind: str, digits: np.ndarray, scales: np.ndarray) -> Ternary:
+    """A matrix of digits -1, 0 and 1 (rows, width) with a float16 scale for each 128 of them, as a file holds it."""
+    blocks = (digits.reshape(-1, 128) + 1).astype(np.int64)
+    scales = scales.astype(np.float16).reshape(-1, 1).view(np.uint8)
+    if kind == "PQ2_0":
+        quads = blocks.reshape(-1, 32, 4)
+        data = np.concatenate([scales, (quads << np.arange(0, 8, 2)).sum(2).astype(np.uint8)], 1)
+        return Ternary(142, digits.shape, data.reshape(-1))
+    fives = []
+    for first, count, length in ((0, 16, 5), (80, 8, 5), (120, 2, 4)):  # byte i has the digits i, i + count, ...
+        part = blocks[:, first : first + count * length].reshape(-1, length, count)
+        value = (part * 3 ** np.arange(4, 4 - length, -1)[:, None]).sum(1)
+        fives.append(((256 * value + 242) // 243).astype(np.uint8))
+    return Ternary(143, digits.shape, np.concatenate([*fives, scales], 1).reshape(-1))
+
+
+def prediction_block(model: Model, seed: int = 5) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(keys, tensors) that give a qwen35 model a block behind its trunk."""
+    dice, cfg = np.random.default_rng(seed), model.config
+    made = {}
+    for tensor in prediction.tensors(cfg):
+        if not tensor.optional:
+            norm = len(tensor.shape) == 1
+            made[tensor.name] = (dice.standard_normal(tensor.shape) * 0.1 + norm).astype(np.float32)
+    return {"block_count": cfg.blocks + 1, "nextn_predict_layers": 1}, made
+
+
 def read(name: str) -> Model:
     file = open_model(FIXTURES / f"{name}.gguf")
     vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
@@ -70,18 +108,39 @@ def load():
 
 
 @pytest.fixture
+def pack():
+    """`packed`."""
+    return packed
+
+
+@pytest.fixture
+def predicting(altered):
+    """predicting(name, ...) -> the file of that fixture with a prediction block of random weights, and what `altered`
+    is told besides."""
+
+    def make(name: str, *, facts=(), tensors=()) -> ModelFile:
+        keys, block = prediction_block(read(name))
+        return altered(name, keys=keys, facts=facts, tensors=block | dict(tensors))
+
+    return make
+
+
+@pytest.fixture
 def altered(tmp_path):
     """altered(name, keys=, facts=, tensors=) -> the file of that fixture with other values, None for what is left out.
 
     `keys` are the architecture's own, `facts` any.
     """
 
+    numbers = itertools.count()
+
     def make(name: str, *, keys=(), facts=(), tensors=()) -> ModelFile:
         with open_model(FIXTURES / f"{name}.gguf") as source:
             arrays = {key: weight.dequantize() for key, weight in source.weights.items()} | dict(tensors)
             own = {f"{source.architecture}.{key}": value for key, value in dict(keys).items()}
             all_facts = dict(source.metadata) | own | dict(facts)
-            writer = GGUFWriter(tmp_path / "altered.gguf", source.architecture)
+            path = tmp_path / f"altered-{next(numbers)}.gguf"
+            writer = GGUFWriter(path, source.architecture)
         del all_facts["general.architecture"]
         for key, value in all_facts.items():
             if value is None:
@@ -89,13 +148,15 @@ def altered(tmp_path):
             add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
             add.get(type(value), writer.add_array)(key, value)
         for key, array in arrays.items():
-            if array is not None:
+            if isinstance(array, Ternary):
+                writer.tensors[0][key] = TensorInfo(array.shape, array.type_id, array.data.nbytes, array.data)  # type: ignore[arg-type]
+            elif array is not None:
                 writer.add_tensor(key, array)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return open_model(tmp_path / "altered.gguf")
+        return open_model(path)
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,6 +79,20 @@ def test_rotated_matrices_give_what_the_plain_ones_give(
     file = altered(name, tensors=tensors, facts=facts)
     plugin.open_qwen35(file)
     assert error(logits(compile, columns, file, model.tokens), model.expected["logits"]) < TOLERANCE
+
+
+def test_a_prediction_block_beside_rotated_matrices_is_read_as_it_is(load, predicting, compile, columns):
+    """Its own matrices are not listed; the token table and the head that it shares are rotated."""
+    model = load("qwen35-untied")
+    tensors, facts = rotated(model, explicit=True, grouped=True, block=16)
+    hidden = np.random.default_rng(3).standard_normal((24, model.config.width)).astype(np.float32)
+    given, found = columns(model.tokens), []
+    for changes in ({}, {"tensors": tensors, "facts": facts}):
+        drafting = plugin.open_qwen35(predicting("qwen35-untied", **changes)).drafting
+        assert drafting is not None
+        graph = drafting.guess()
+        found.append(compile(graph).run(replace(given, inputs={"hidden": hidden}))["logits"].copy())
+    assert error(found[1], found[0]) < TOLERANCE
 
 
 @pytest.mark.parametrize("wrong", ["a matrix left out", "heads in another order", "another sign"])
