@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from golem_core.graph.planner import Planner as Planner
     from golem_core.graph.planner import State as State
     from golem_core.graph.planner import Step as Step
+    from golem_core.graph.planner import source as source
     from golem_core.hookspecs import DefaultModel as DefaultModel
     from golem_core.hookspecs import DeviceType as DeviceType
     from golem_core.hookspecs import Loaded as Loaded
@@ -111,7 +112,7 @@ else:
             ),
             "golem_core.graph.ops": "rope_frequencies",
             "golem_core.graph.planner": (
-                "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step"
+                "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step source"
             ),
             "golem_core.hookspecs": "DefaultModel DeviceType Loaded Part hookimpl",
             "golem_core.options": "Option",

@@ -1,0 +1,1 @@
+"""golem-vulkan: any graph on a Vulkan device."""

@@ -1,0 +1,110 @@
+"""A Vulkan device: compiles any graph of the vocabulary into recorded command buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from golem_core import Graph, Plan, Planner, Weight
+from golem_vulkan.adapters import Instance, choose
+from golem_vulkan.formats import layout_of
+from golem_vulkan.gpu import Gpu
+from golem_vulkan.lowering import table
+from golem_vulkan.passes import VulkanPass, buckets
+from golem_vulkan.pipelines import Pipelines
+from golem_vulkan.steps import Matrix, Vector
+from golem_vulkan.target import Target
+from golem_vulkan.weights import WeightStore
+
+WIDTH = 512
+"""Most columns of a pass unless the caller asks for another number."""
+
+
+class VulkanDevice:
+    """The device `number` of those that `golem devices` lists, by default the first.
+
+    `host_experts`: the weights of experts stay in the host's memory.  `validate`: the validation layer watches, and
+    a pass of which it complains fails.  Raises Unsupported naming what is missing.
+    """
+
+    name = "vulkan"
+
+    def __init__(
+        self,
+        number: int | None = None,
+        *,
+        host_experts: bool = False,
+        matrices: bool = True,
+        validate: bool = False,
+        cache: Path | None = None,
+    ):
+        self.instance = Instance(validate=validate)
+        try:
+            self.adapter = choose(self.instance.adapters(), number)
+            self.gpu = Gpu(self.adapter)
+        except BaseException:
+            self.instance.close()
+            raise
+        self.complaints = self.instance.complaints
+        self.host_experts = host_experts
+        self.matrices = matrices and "cooperativeMatrix" in self.adapter.features
+        self.pipelines = Pipelines(self.gpu, cache)
+        self.weights = WeightStore(self.gpu, self.pipelines)
+        self.passes: list[VulkanPass] = []
+
+    def compile(
+        self,
+        graph: Graph,
+        *,
+        slots: int = 1,
+        context: int = 4096,
+        width: int = WIDTH,
+        scored: int | None = None,
+        fuse: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VulkanPass:
+        """Takes over the weights of `graph` (once, however many graphs read them) and makes its states.
+
+        `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per slot) the most
+        of them that are scored.  `progress(done, total)` counts bytes of weights.  Raises Unsupported naming the op
+        or weight that there are no kernels for, GolemError where it doesn't fit the device's memory.
+        """
+        width = min(width, -(-context // 16) * 16 * slots)
+        capacity = {"all": width, "scored": min(width, scored or slots)}
+        lowering = table(Target(self.adapter.subgroup, self.matrices, context, slots))
+        plans: dict[int, Plan] = {}
+        for bucket in buckets(width):
+            rows = {"all": bucket, "scored": min(bucket, capacity["scored"])}
+            plans[bucket] = Planner(graph, lowering, rows, fuse=fuse).plan()
+        self.take_weights(plans, progress)
+        made = VulkanPass(self, graph, plans, slots, context, capacity)
+        self.passes.append(made)
+        return made
+
+    def take_weights(self, plans: dict[int, Plan], progress: Callable[[int, int], None] | None) -> None:
+        fields = [(step.kernel, a) for plan in plans.values() for step in plan.steps for a in step.args]
+        matrices = [a.weight for _, a in fields if isinstance(a, Matrix)]
+        vectors = [a.weight for _, a in fields if isinstance(a, Vector)]
+        self.weights.take(matrices, vectors, lambda w: self.host_experts and len(w.shape) == 3, progress)
+
+    def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
+        """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
+        if layout_of(weight).floats:
+            return x
+        blocks = np.asarray(x, np.float32).reshape(-1, 32)
+        most = np.abs(blocks).max(1, keepdims=True)
+        inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
+        return (np.rint(blocks * inverse) * (most / np.float32(127))).astype(np.float32).reshape(x.shape)
+
+    def close(self) -> None:
+        """Lets go of the weights, and of every pass."""
+        self.pipelines.save()
+        for made in self.passes:
+            made.close()
+        self.passes = []
+        self.weights.close()
+        self.pipelines.close()
+        self.gpu.close()
+        self.instance.close()

@@ -1,0 +1,138 @@
+"""Rotations, what goes into rings, and attention over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, State, Unsupported, rope_frequencies
+from golem_vulkan.steps import NOTHING, Constant, Positions, Rows, Values, launch, vector
+from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
+
+PAIRS = {"halves": 1, "neighbours": 2}
+MOST_DIM = 1024
+"""Components of a head that fit the kernels' shared memory."""
+MOST_HEADS = 8
+"""Query heads for which a workgroup reads a key once."""
+BUSY = 264
+"""Workgroups that keep a device busy."""
+LEAST_SHARE = 32
+"""Positions of a cache that are worth a workgroup of their own."""
+EVERYTHING = 0xFFFFFFFF
+"""The window of attention that sees every position."""
+
+
+def turns(node: Node) -> tuple[Constant, int]:
+    """The frequencies of a rotation as fractions of 2^64 turns a position, low word first; how many components turn."""
+    factors = node["factors"]
+    radians = rope_frequencies(
+        node["x"].shape[-1],
+        base=node["base"],
+        dims=node["dims"],
+        factors=None if factors is None else factors.dequantize(),
+        scale=node["scale"],
+    )
+    fraction = np.longdouble(radians) / (2 * np.longdouble(np.pi)) % 1
+    high = np.floor(fraction * 2**32)
+    low = np.floor((fraction * 2**32 - high) * 2**32)
+    return Constant(np.stack([low, high], 1).astype(np.uint32)), 2 * len(radians)
+
+
+def rotation(rope: Node | None) -> tuple[int, Any, int]:
+    """PAIRS, the frequencies and the components that turn."""
+    if rope is None:
+        return 0, NOTHING, 0
+    frequencies, dims = turns(rope)
+    return PAIRS[rope["pairs"]], frequencies, dims
+
+
+def threads(dim: int) -> int:
+    return min(THREADS, max(32, power_of_two(dim)))
+
+
+def check_dim(name: str, dim: int) -> None:
+    if dim > MOST_DIM:
+        raise Unsupported(f"{name}: heads of {dim} components; vulkan takes {MOST_DIM}")
+
+
+def rope(target: Target, p: Planner, node: Node) -> None:
+    emit_rope(p, {"rope": node})
+
+
+def emit_rope(p: Planner, m: Match) -> None:
+    node, norm = m["rope"], m.get("norm")
+    heads, dim = node["x"].shape
+    check_dim("rope", dim)
+    x, y = p.read(norm["x"] if norm else node["x"]), p.write(node.results[0])
+    pairs, frequencies, dims = rotation(node)
+    launch(
+        p, "rope", (threads(dim), pairs, int(norm is not None)), (heads, p.capacity[y.rows]),
+        x, y, Rows(y.rows), frequencies, vector(norm["weight"] if norm else None),
+        dim, dims, x.stride, y.stride, float(norm["eps"]) if norm else 0.0,
+    )  # fmt: skip
+
+
+def store(target: Target, p: Planner, node: Node) -> None:
+    emit_store(p, {"store": node})
+
+
+def emit_store(p: Planner, m: Match) -> None:
+    node, rope, norm = m["store"], m.get("rope"), m.get("norm")
+    ring, first = node["ring"], norm or rope
+    check_dim("store", ring.dim)
+    k, v = p.read(first["x"] if first else node["k"]), p.read(node["v"])
+    pairs, frequencies, dims = rotation(rope)
+    launch(
+        p, "store", (threads(ring.dim), pairs, int(norm is not None)), (ring.heads, p.capacity[k.rows]),
+        k, v, State(ring, writes=True), Values(ring), Rows(k.rows), frequencies,
+        vector(norm["weight"] if norm else None),
+        ring.heads, ring.dim, dims, Positions(ring), k.stride, v.stride, float(norm["eps"]) if norm else 0.0,
+    )  # fmt: skip
+
+
+def attend(target: Target, p: Planner, node: Node) -> None:
+    ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
+    if dim % 8:
+        raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
+    group = heads // ring.heads
+    together = next(n for n in range(min(MOST_HEADS, group), 0, -1) if group % n == 0)
+    while together > 1 and together * dim > 2048:  # what a workgroup's shared memory holds
+        together = next(n for n in range(together - 1, 0, -1) if group % n == 0)
+    q, y = p.read(node["q"]), p.write(node.results[0])
+    columns = p.capacity[y.rows]
+    seen = min(window or target.context, target.context)
+    shares = max(1, min(groups_of(BUSY, heads // together * columns), groups_of(seen, LEAST_SHARE), 64))
+    to, to_stride = y, y.stride
+    if shares > 1:
+        to_stride = 4 * heads * shares * (dim + 2)
+        to = Operand(p.buffer(to_stride * columns), y.rows, to_stride, writes=True)
+    cap = node.args.get("softcap")
+    launch(
+        p, "attend", (THREADS, together, dim, 32, int(cap is not None)), (heads // together, columns, shares),
+        q, State(ring), Values(ring), to, Rows(y.rows),
+        ring.heads, group // together, Positions(ring), window or EVERYTHING, q.stride, to_stride, shares,
+        float(node["scale"]), float(cap or 0.0),
+    )  # fmt: skip
+    if shares > 1:
+        launch(
+            p, "attend_merge", (threads(dim),), (heads, columns),
+            Operand(to.buffer, y.rows, to_stride), y, Rows(y.rows), heads, dim, shares, y.stride,
+        )  # fmt: skip
+        p.free.append(to.buffer)
+
+
+# ---------------------------------------------------------------- together with what comes before
+
+TURNED_NORM = Pattern(("rope",), "rope", {"x": Pattern(("rms_norm",), "norm")})
+
+
+def store_of(inner: Pattern) -> Fusion:
+    return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), emit_store)
+
+
+FUSIONS = (
+    store_of(TURNED_NORM),
+    store_of(Pattern(("rope",), "rope")),
+    Fusion(TURNED_NORM, frozenset({"f32"}), emit_rope),
+)

@@ -1,0 +1,108 @@
+"""Ops that treat entries one by one, and those that only put them elsewhere."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, Weight, source
+from golem_vulkan.steps import NOTHING, Rows, Vector, launch
+from golem_vulkan.target import THREADS, Target, groups_of
+
+KINDS = {
+    "copy": 0, "gelu": 1, "silu": 2, "sigmoid": 3, "softplus": 4, "softcap": 5, "scale": 6, "gelu_erf": 7,
+    "relu": 8, "tanh": 9,
+}  # fmt: skip
+WITH = {"add": 1, "mul": 2}
+FORMS = {"f32": 0, "bytes": 1}
+
+
+def emit(
+    p: Planner,
+    a: Operand,
+    b: Operand | Weight | None,
+    y: Operand,
+    n: int,
+    *,
+    kind: str = "copy",
+    with_: str | None = None,
+    last: int = 1,
+    by: float = 0.0,
+    form: str = "f32",
+) -> None:
+    """y = kind(a), or that plus or times b: another value, a vector of `last` entries or a number."""
+    other: Any = NOTHING
+    shape, b_stride = 0, 0
+    if isinstance(b, Weight):
+        other, shape = Vector(b), 2 if b.shape == (1,) else 1
+    elif b is not None:
+        other, b_stride = b, b.stride
+    constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form])
+    launch(
+        p, "entrywise", constants, (groups_of(groups_of(n, 4), THREADS), p.capacity[y.rows]),
+        a, other, y, Rows(y.rows), n, last, a.stride, b_stride, y.stride, float(by),
+    )  # fmt: skip
+
+
+def unary(target: Target, p: Planner, node: Node) -> None:
+    x, y = p.read(node["x"]), p.write(node.results[0])
+    emit(p, x, None, y, node["x"].size, kind=node.op.name, by=node.args.get("cap") or node.args.get("by") or 0.0)
+
+
+def binary(target: Target, p: Planner, node: Node) -> None:
+    a, b = node["a"], node["b"]
+    x = p.read(a)
+    other = b if isinstance(b, Weight) else p.read(b)
+    y = p.write(node.results[0])
+    emit(p, x, other, y, a.size, with_=node.op.name, last=a.shape[-1])
+
+
+def slice_(target: Target, p: Planner, node: Node) -> None:
+    x, y, full = p.read(node["x"]), p.write(node.results[0]), node["x"].shape[-1]
+    n = node["stop"] - node["start"]
+    moved = Operand(x.buffer, x.rows, x.stride, x.start + 4 * node["start"])
+    rearrange(p, moved, y, node.results[0].size, (1, n), (full, 0))
+
+
+def transpose(target: Target, p: Planner, node: Node) -> None:
+    x, y, (a, b, *rest) = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
+    inner = prod(rest)
+    rearrange(p, x, y, node["x"].size, (a, inner), (inner, b * inner))
+
+
+def rearrange(p: Planner, x: Operand, y: Operand, n: int, sizes: tuple[int, int], steps: tuple[int, int]) -> None:
+    launch(
+        p, "rearrange", (THREADS, 0), (groups_of(n, THREADS), p.capacity[y.rows]),
+        x, y, Rows(y.rows), n, *sizes, *steps, x.stride, y.stride,
+    )  # fmt: skip
+
+
+def hadamard(target: Target, p: Planner, node: Node) -> None:
+    x, y, block = p.read(node["x"]), p.write(node.results[0]), node["block"]
+    launch(
+        p, "hadamard", (THREADS,), (node["x"].size // block, p.capacity[y.rows]),
+        x, y, Rows(y.rows), block, x.stride, y.stride, float(block**-0.5),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- together with what follows
+
+
+def emit_gated(p: Planner, m: Match) -> None:
+    node, act = m["mul"], m["act"]
+    (form,) = p.forms(node.results[0])
+    other = node["b"] if source(node["a"]).node is act else node["a"]
+    x, y = p.read(act["x"]), p.read(other)
+    emit(p, x, y, p.write(node.results[0], form), node.results[0].size, kind=act.op.name, with_="mul", form=form)
+
+
+def two_values(p: Planner, m: Match) -> bool:
+    return isinstance(m["mul"]["a"], Value) and isinstance(m["mul"]["b"], Value)
+
+
+GATED = Fusion(
+    Pattern(("mul",), "mul", {"a": Pattern(("gelu", "sigmoid", "silu"), "act")}),
+    frozenset(FORMS),
+    emit_gated,
+    two_values,
+)

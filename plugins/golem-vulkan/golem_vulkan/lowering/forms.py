@@ -1,0 +1,44 @@
+"""The forms of values: float32 rows, and the 8-bit blocks that products with quantized weights read.
+
+An 8-bit row of n entries is n bytes, then eight bytes for each block of 32: its scale, and the sums of its halves.
+"""
+
+from __future__ import annotations
+
+from golem_core import Node, Operand, Planner, Value
+from golem_vulkan.formats import layout_of
+from golem_vulkan.lowering import entrywise
+from golem_vulkan.steps import Rows, launch
+from golem_vulkan.target import THREADS, Target, groups_of
+
+F32, BYTES = "f32", "bytes"
+NUMBER = {F32: 0, BYTES: 1}
+"""As kernels are told which form to write."""
+
+
+def form(target: Target, node: Node, name: str) -> str:
+    """The form in which a node reads an input."""
+    if name != "x" or node.op.name not in ("linear", "expert_linear"):
+        return F32
+    return F32 if layout_of(node["weight"]).floats else BYTES
+
+
+def stride(size: int, form: str) -> int:
+    """Bytes of a row of `size` entries."""
+    if form == F32:
+        return -(-size // 32) * 128
+    return -(-size // 32) * 40 + -(-size // 32) % 2 * 8  # a multiple of 16
+
+
+def convert(p: Planner, value: Value, form: str) -> None:
+    rows = p.rows[value]
+    x, y = p.read(value, rows=rows), p.write(value, form)
+    entrywise.emit(p, x, None, y, value.size, kind="copy", form=form)
+
+
+def gather(p: Planner, x: Operand, y: Operand) -> None:
+    n = y.stride // 4
+    launch(
+        p, "rearrange", (THREADS, 1), (groups_of(n, THREADS), p.capacity[y.rows]),
+        x, y, Rows(y.rows), n, 1, n, n, 0, x.stride, y.stride,
+    )  # fmt: skip

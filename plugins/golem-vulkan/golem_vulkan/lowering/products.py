@@ -1,0 +1,89 @@
+"""Tables, products, and mixtures of experts."""
+
+from __future__ import annotations
+
+from golem_core import Node, Planner, Unsupported
+from golem_vulkan.formats import layout_of, row_units
+from golem_vulkan.lowering.forms import form
+from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
+from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
+
+COLUMNS = 8
+"""Most columns that a workgroup multiplies at once."""
+MOST_SCORES = 4096
+"""That the router's workgroup keeps in shared memory."""
+
+
+def embed(target: Target, p: Planner, node: Node) -> None:
+    table, y = node["table"], p.write(node.results[0])
+    blocks = row_units(table)
+    launch(
+        p, f"embed_{layout_of(table).name}", (32,), (groups_of(blocks, 32), p.capacity[y.rows]),
+        Matrix(table), y, Rows(y.rows), Planes(table), table.rows, blocks, table.width, y.stride,
+    )  # fmt: skip
+
+
+def linear(target: Target, p: Planner, node: Node) -> None:
+    w = node["weight"]
+    x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
+    blocks, columns = row_units(w), min(COLUMNS, power_of_two(p.capacity[y.rows]))
+    lanes = shared_by(target, blocks)
+    rows = 1 if columns > 4 else 2
+    each = THREADS // lanes * rows
+    launch(
+        p, f"matvec_{layout_of(w).name}", (THREADS, lanes, rows, columns, 0),
+        (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
+        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
+        x.stride, y.stride, 32 * blocks, 0, 0,
+    )  # fmt: skip
+
+
+def shared_by(target: Target, blocks: int) -> int:
+    """How many threads share a row of so many units: as many as step together, if they have something to do."""
+    return min(target.subgroup, 32, power_of_two(blocks))
+
+
+# ---------------------------------------------------------------- mixtures
+
+
+def route(target: Target, p: Planner, node: Node) -> None:
+    scores = node["scores"]
+    if scores.size > MOST_SCORES:
+        raise Unsupported(f"route: {scores.size} experts; vulkan takes {MOST_SCORES}")
+    x, ids, shares = p.read(scores), p.write(node.results[0]), p.write(node.results[1])
+    launch(
+        p, "route", (target.subgroup,), (1, p.capacity[ids.rows]),
+        x, ids, shares, Rows(ids.rows), scores.size, node["count"], x.stride, ids.stride, shares.stride, 0,
+    )  # fmt: skip
+
+
+def expert_linear(target: Target, p: Planner, node: Node) -> None:
+    w, count = node["weight"], node["ids"].size
+    x, ids, y = p.read(node["x"], form(target, node, "x")), p.read(node["ids"]), p.write(node.results[0])
+    parts, blocks = len(node["x"].shape) == 2, row_units(w)
+    if parts and w.width % 32:
+        raise Unsupported(f"expert_linear: {w.name} has rows of {w.width}; vulkan takes multiples of 32")
+    lanes = shared_by(target, blocks)
+    launch(
+        p, f"matvec_{layout_of(w).name}", (THREADS, lanes, 2, 1, 2 if parts else 1),
+        (groups_of(w.shape[1], THREADS // lanes * 2), count * p.capacity[y.rows]),
+        Matrix(w), x, y, Rows(y.rows), ids, Planes(w), w.shape[1], blocks, w.width, x.stride, y.stride,
+        32 * blocks * (count if parts else 1), count, ids.stride,
+    )  # fmt: skip
+
+
+def lookup(target: Target, p: Planner, node: Node) -> None:
+    ids, y, n = p.read(node["ids"]), p.write(node.results[0]), node["ids"].size
+    launch(
+        p, "lookup", (32,), (groups_of(n, 32), p.capacity[y.rows]),
+        vector(node["weight"]), ids, y, Rows(y.rows), n, ids.stride, y.stride,
+    )  # fmt: skip
+
+
+def combine(target: Target, p: Planner, node: Node) -> None:
+    x, shares, y = p.read(node["x"]), p.read(node["shares"]), p.write(node.results[0])
+    count, n = node["x"].shape
+    launch(
+        p, "combine", (THREADS,), (groups_of(n, THREADS), p.capacity[y.rows]),
+        x, shares, y, Rows(y.rows), count, n, x.stride, shares.stride, y.stride,
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""Ops that go through the columns of a conversation in order."""
+
+from __future__ import annotations
+
+from golem_core import Node, Planner, State, Unsupported
+from golem_vulkan.steps import Rows, launch, vector
+from golem_vulkan.target import Target, groups_of
+
+TAPS = range(2, 17)
+MOST_KEYS = 512
+"""Components of a key: a column of the state stays in the registers of the threads that share it."""
+EACH = 16
+"""Entries of it that one thread keeps, if there are threads enough."""
+
+
+def runs(target: Target, p: Planner) -> int:
+    """Most conversations of a pass."""
+    return min(target.slots, p.capacity["all"])
+
+
+def causal_conv1d(target: Target, p: Planner, node: Node) -> None:
+    weight = node["weight"]
+    features, taps = weight.shape
+    if taps not in TAPS:
+        raise Unsupported(f"causal_conv1d: {weight.name} has {taps} taps; vulkan takes {TAPS[0]} to {TAPS[-1]}")
+    x, y = p.read(node["x"]), p.write(node.results[0])
+    launch(
+        p, "causal_conv1d", (32, taps), (groups_of(features, 32), runs(target, p)),
+        x, y, vector(weight), vector(node["bias"]), State(node["window"], writes=True), Rows("runs"),
+        features, x.stride, y.stride,
+    )  # fmt: skip
+
+
+def delta_net(target: Target, p: Planner, node: Node) -> None:
+    (key_heads, dk), (heads, dv) = node["q"].shape, node["v"].shape
+    if dk > MOST_KEYS:
+        raise Unsupported(f"delta_net: keys of {dk} components; vulkan takes {MOST_KEYS}")
+    inputs = [p.read(node[name]) for name in ("q", "k", "v", "decay", "beta")]
+    y = p.write(node.results[0])
+    lanes = min(target.subgroup, 16)
+    while lanes > 1 and lanes // 2 * EACH >= dk:
+        lanes //= 2
+    size = 64
+    launch(
+        p, "delta_net", (size, lanes, groups_of(dk, lanes)), (groups_of(dv, size // lanes), heads, runs(target, p)),
+        *inputs, y, State(node["state"], writes=True), Rows("runs"),
+        key_heads, heads, dk, dv, *(x.stride for x in (*inputs, y)), float(node["scale"]),
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""The table of a target: plain emitters for every op, and the fusions that are tried first."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from golem_core import Lowering
+from golem_vulkan.lowering import attention, entrywise, forms, norms, products, recurrence
+from golem_vulkan.target import Target
+
+PLAIN = {
+    "add": entrywise.binary,
+    "attend": attention.attend,
+    "causal_conv1d": recurrence.causal_conv1d,
+    "combine": products.combine,
+    "delta_net": recurrence.delta_net,
+    "embed": products.embed,
+    "expert_linear": products.expert_linear,
+    "gelu": entrywise.unary,
+    "hadamard": entrywise.hadamard,
+    "l2_norm": norms.norm,
+    "linear": products.linear,
+    "lookup": products.lookup,
+    "mul": entrywise.binary,
+    "rms_norm": norms.norm,
+    "rope": attention.rope,
+    "route": products.route,
+    "scale": entrywise.unary,
+    "sigmoid": entrywise.unary,
+    "silu": entrywise.unary,
+    "slice": entrywise.slice_,
+    "softcap": entrywise.unary,
+    "softplus": entrywise.unary,
+    "store": attention.store,
+    "transpose": entrywise.transpose,
+}
+
+
+def table(target: Target) -> Lowering:
+    return Lowering(
+        plain={name: partial(emit, target) for name, emit in PLAIN.items()},
+        fusions=(*norms.RESIDUAL, entrywise.GATED, *attention.FUSIONS),
+        form=partial(forms.form, target),
+        stride=forms.stride,
+        convert=forms.convert,
+        gather=forms.gather,
+    )

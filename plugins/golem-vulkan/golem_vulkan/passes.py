@@ -1,0 +1,271 @@
+"""A compiled graph on a Vulkan device: command buffers for a few widths, recorded when first needed, run again and
+again.  Between runs only the header changes: counts and column facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from golem_core import Columns, Graph, GolemError, KVRing, Operand, Plan, Recurrent, Ring, State
+from golem_vulkan.gpu import Timer
+from golem_vulkan.memory import Arenas, Block
+from golem_vulkan.recording import COMPUTE, HOST, TRANSFER, Copy, Recording
+from golem_vulkan.steps import Constant, Matrix, Nothing, Planes, Positions, Rows, Values, Vector
+
+if TYPE_CHECKING:
+    from golem_vulkan.device import VulkanDevice
+
+BUCKETS = (1, 4, 8, 32, 128)
+"""Widths that have command buffers of their own, besides the widest; a pass runs the least that holds its columns."""
+SPARE = 512
+"""Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
+FACTS = {"all": 4, "scored": 4, "runs": 3}
+"""Facts of each row set."""
+HEAD = 4
+"""Words before the facts: count, capacity, and two unused."""
+
+
+def buckets(width: int) -> list[int]:
+    return [*(n for n in BUCKETS if n < width), width]
+
+
+def ring_length(ring: KVRing, context: int, width: int) -> int:
+    """Positions that a ring holds: all, or the window and one pass more, at least `SPARE`."""
+    wanted = context if ring.window is None else min(context, ring.window + max(width, SPARE))
+    return -(-wanted // 16) * 16
+
+
+def ring_bytes(ring: KVRing, positions: int, slots: int) -> int:
+    """Of its keys, or of its values."""
+    return 2 * ring.heads * ring.dim * positions * slots
+
+
+@dataclass(eq=False)
+class Saved:
+    """A copy of a slot's recurrent states, in device memory that goes back to the pass when nobody keeps it."""
+
+    blocks: list[Block] = field(repr=False)
+    home: list[list[Block]] = field(repr=False)
+
+    def __del__(self) -> None:
+        self.home.append(self.blocks)
+
+
+class VulkanPass:
+    """Not for several threads at once."""
+
+    def __init__(
+        self,
+        device: VulkanDevice,
+        graph: Graph,
+        plans: dict[int, Plan],
+        slots: int,
+        context: int,
+        capacity: dict[str, int],
+    ):
+        self.device, self.graph, self.plans = device, graph, plans
+        self.slots, self.context = slots, context
+        self.width, self.capacity = capacity["all"], capacity
+        self.memory = {kind: Arenas(device.gpu, kind) for kind in ("device", "header", "download")}
+        take = self.memory["device"].take
+        self.positions = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
+        self.rings: Sequence[Ring] = tuple(Ring(self.positions[r], r.window) for r in graph.rings)
+        self.keys: dict[KVRing, Block] = {}
+        self.values: dict[KVRing, Block] = {}
+        for ring in graph.rings:
+            size = ring_bytes(ring, self.positions[ring], slots)
+            self.keys[ring], self.values[ring] = take(size), take(size)
+        self.shares = {state: 4 * prod(state.shape) for state in graph.recurrent}
+        """Bytes of a slot's share of each recurrent state."""
+        self.recurrent = {state: take(slots * size) for state, size in self.shares.items()}
+        self.spare: list[list[Block]] = []
+        """Blocks for copies of recurrent states that nobody keeps."""
+        self.arena = take(max(plan.arena for plan in plans.values()))
+        self.outputs = {
+            name: take(self.output_bytes(name)) for name in graph.outputs
+        }
+        sizes = [sum(self.place_bytes(p, capacity[p.rows]) for p in plan.outputs.values()) for plan in plans.values()]
+        self.results = self.memory["download"].take(max(sizes))
+        rows = capacity | {"runs": min(slots, self.width)}
+        self.header = {
+            name: self.memory["header"].take(4 * (HEAD + count * rows[name]), 1 << 12) for name, count in FACTS.items()
+        }
+        self.runs: dict[int, Any] = {}
+        self.downloads: dict[tuple[int, int, int], tuple[Any, list[tuple[str, int, Operand]]]] = {}
+        self.recordings: list[Recording] = []
+        for slot in range(slots):
+            self.restore(slot, None)
+
+    def output_bytes(self, name: str) -> int:
+        places = [plan.outputs[name] for plan in self.plans.values()]
+        return max([256, *(p.buffer.size for p in places if p.buffer.output)])
+
+    def place_bytes(self, place: Operand, rows: int) -> int:
+        return -(-place.stride * rows // 256) * 256
+
+    # ------------------------------------------------------------ addresses
+
+    def block(self, place: Operand) -> tuple[Block, int]:
+        """The memory that an operand's buffer lies in, and where it begins there."""
+        if place.buffer.output:
+            return self.outputs[place.buffer.output], 0
+        return self.arena, place.buffer.offset
+
+    def address(self, a: Any) -> int | Sequence[int]:
+        weights = self.device.weights
+        match a:
+            case Operand():
+                block, start = self.block(a)
+                return block.address + start + a.start
+            case State(state) if isinstance(state, KVRing):
+                return self.keys[state].address
+            case State(state):
+                assert isinstance(state, Recurrent)
+                return self.recurrent[state].address
+            case Values(ring):
+                return self.values[ring].address
+            case Positions(ring):
+                return self.positions[ring]
+            case Rows(rows):
+                return self.header[rows].address
+            case Matrix(weight):
+                return weights.matrices[weight].block.address
+            case Planes(weight):
+                return weights.matrices[weight].planes
+            case Vector(weight):
+                return weights.vectors[weight].address
+            case Constant(array):
+                return weights.constant(array).address
+            case Nothing():
+                return 0
+        raise AssertionError(f"{a} is no field of a kernel")
+
+    # ------------------------------------------------------------ running
+
+    def run(self, columns: Columns) -> dict[str, np.ndarray]:
+        """Output name -> float32 (rows, *shape), valid until the next run.
+
+        Raises ValueError for more columns, scored columns, slots or positions than it was compiled for.
+        """
+        n, scored = len(columns), columns.scored
+        if not 0 < n <= self.width or len(scored) > self.capacity["scored"]:
+            raise ValueError(
+                f"a pass takes {self.width} columns and scores {self.capacity['scored']}, not {n} and {len(scored)}"
+            )
+        if columns.slot.max() >= self.slots or columns.position.max() >= self.context or columns.position.min() < 0:
+            raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
+        self.write_header(columns)
+        width = next(b for b in self.plans if b >= n)
+        if width not in self.runs:
+            self.runs[width] = self.record(width)
+            self.device.pipelines.save()
+        download, places = self.download(width, n, len(scored))
+        gpu = self.device.gpu
+        gpu.submit(self.runs[width], download)
+        gpu.wait()
+        if self.device.complaints:
+            raise GolemError(f"vulkan: the validation layer says: {self.device.complaints[0]}")
+        assert self.results.bytes is not None
+        found = {}
+        for name, start, place in places:
+            value = self.graph.outputs[name]
+            rows = n if place.rows == "all" else len(scored)
+            whole = self.results.bytes[start : start + rows * place.stride].view(np.float32)
+            first = place.start // 4
+            flat = whole.reshape(rows, place.stride // 4)[:, first : first + value.size]
+            found[name] = flat.reshape(rows, *value.shape)
+        return found
+
+    def write_header(self, columns: Columns) -> None:
+        n, scored = len(columns), columns.scored
+        facts = {
+            "all": [columns.token, columns.position, columns.slot, np.arange(n)],
+            "scored": [columns.token[scored], columns.position[scored], columns.slot[scored], scored],
+        }
+        if self.recurrent:
+            first = np.concatenate([[0], np.flatnonzero(np.diff(columns.slot)) + 1])
+            if len(set(columns.slot[first].tolist())) != len(first):
+                raise ValueError("the columns of a slot do not lie together")
+            facts["runs"] = [columns.slot[first], first, np.diff(first, append=n)]
+        for rows, arrays in facts.items():
+            count = len(arrays[0])
+            words = np.concatenate([[count, count, 0, 0], *arrays]).astype(np.uint32)
+            room = self.header[rows].bytes
+            assert room is not None
+            room[: words.nbytes] = words.view(np.uint8)
+
+    def record(self, width: int, timer: Timer | None = None) -> Any:
+        r = self.recording()
+        r.steps(self.plans[width].steps, self.address, timer)
+        r.barrier(COMPUTE, COMPUTE | TRANSFER)
+        return r.end()
+
+    def recording(self) -> Recording:
+        r = Recording(self.device.gpu, self.device.pipelines)
+        self.recordings.append(r)
+        r.begin()
+        return r
+
+    def download(self, width: int, n: int, scored: int) -> tuple[Any, list[tuple[str, int, Operand]]]:
+        """The command buffer that brings the results of so many rows home, and where each lies then."""
+        plan = self.plans[width]
+        wide = n if any(p.rows == "all" for p in plan.outputs.values()) else 0
+        key = width, wide, scored
+        if key not in self.downloads:
+            copies, places, end = [], [], 0
+            for name, place in plan.outputs.items():
+                rows = n if place.rows == "all" else scored
+                block, start = self.block(place)
+                if rows:
+                    copies.append(Copy(block, self.results, rows * place.stride, start, end))
+                places.append((name, end, place))
+                end += self.place_bytes(place, rows)
+            r = self.recording()
+            r.copy(copies)
+            r.barrier(TRANSFER, HOST)
+            self.downloads[key] = r.end(), places
+        return self.downloads[key]
+
+    # ------------------------------------------------------------ recurrent states
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(self.shares.values())
+
+    def save(self, slot: int) -> Saved:
+        """A copy of the slot's recurrent states, in device memory."""
+        blocks = self.spare.pop() if self.spare else [self.memory["device"].take(n) for n in self.shares.values()]
+        self.copy_states(slot, blocks, out=True)
+        return Saved(blocks, self.spare)
+
+    def restore(self, slot: int, saved: Saved | None) -> None:
+        """Puts the slot's recurrent states back to what `save` returned; None: zeros."""
+        self.copy_states(slot, saved.blocks if saved else None, out=False)
+
+    def copy_states(self, slot: int, blocks: list[Block] | None, *, out: bool) -> None:
+        if not self.recurrent:
+            return
+        r = Recording(self.device.gpu, self.device.pipelines)
+        r.begin()
+        for i, (state, block) in enumerate(self.recurrent.items()):
+            size = self.shares[state]
+            if blocks is None:
+                r.fill(block, slot * size, size)
+            else:
+                copy = Copy(block, blocks[i], size, slot * size) if out else Copy(blocks[i], block, size, 0, slot * size)
+                r.copy([copy])
+        r.barrier(TRANSFER, COMPUTE | TRANSFER)
+        self.device.gpu.run(r.end())
+        r.close()
+
+    def close(self) -> None:
+        for r in self.recordings:
+            r.close()
+        self.recordings, self.runs, self.downloads, self.spare = [], {}, {}, []
+        for arena in self.memory.values():
+            arena.close()

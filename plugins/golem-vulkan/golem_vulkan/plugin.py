@@ -1,0 +1,39 @@
+"""The hooks: the device type `vulkan`, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from golem_core import DeviceType, Unsupported, hookimpl
+
+
+def probe() -> str:
+    from golem_vulkan.adapters import Instance, choose
+
+    instance = Instance()
+    try:
+        adapters = instance.adapters()
+        choose(adapters, None)
+        return "\n".join(f"{a.index}: {a.summary}" for a in adapters)
+    finally:
+        instance.close()
+
+
+def open_device(options: Mapping[str, Any]) -> Any:
+    from golem_vulkan.device import VulkanDevice
+
+    return VulkanDevice(number_of(str(options.get("device") or "vulkan")))
+
+
+def number_of(device: str) -> int | None:
+    """The N of "vulkan:N".  Raises Unsupported for what is no number."""
+    _, colon, number = device.partition(":")
+    if colon and not number.isdecimal():
+        raise Unsupported(f"device {device!r}: after the colon stands the number of a device, as `golem devices` lists")
+    return int(number) if colon else None
+
+
+@hookimpl
+def golem_devices() -> Iterable[DeviceType]:
+    return [DeviceType("vulkan", probe, open_device)]

@@ -1,0 +1,136 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "ring.glsl"
+// Attention of HEADS query heads that share a key head, for one column, over a share of the positions that it sees.
+// Scores of TILE positions, a running softmax, and the mix, in one kernel.  With one share the result is written;
+// with several each leaves its maximum, its sum and its unfinished mix for `attend_merge`.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint HEADS = 1;
+layout(constant_id = 2) const uint DIM = 64;
+layout(constant_id = 3) const uint TILE = 32;
+layout(constant_id = 4) const uint CAPPED = 0;
+layout(push_constant) uniform P {
+  uint64_t q, keys, values, y, rows;
+  uint kv_heads, groups, positions, window;  // groups: how many workgroups share a key head
+  uint q_stride, y_stride, shares;
+  float scale, cap;
+} p;
+const uint LANES = 8;           // share a key
+const uint OCTS = DIM / 8;
+shared float query[HEADS * DIM];
+shared float score[HEADS * TILE];
+shared float most[HEADS], total[HEADS], rescale[HEADS];
+shared float mixed[HEADS * DIM];
+
+vec4 low_halves(uvec4 x) { return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)); }
+vec4 high_halves(uvec4 x) { return vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w)); }
+
+void main() {
+  uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, column = gl_WorkGroupID.y, share = gl_WorkGroupID.z;
+  if (column >= count_of(p.rows)) return;
+  uint h = gl_WorkGroupID.x / p.groups, first_head = gl_WorkGroupID.x * HEADS;
+  uint at = position_of(p.rows, column), slot = slot_of(p.rows, column);
+  uint low = at + 1 > p.window ? at + 1 - p.window : 0;
+  uint each = (at + p.shares - low) / p.shares;
+  uint begin = low + share * each, end = min(begin + each, at + 1);
+  uint64_t q = p.q + uint64_t(column) * p.q_stride;
+  for (uint i = tid; i < HEADS * DIM; i += size) query[i] = F1(q).v[first_head * DIM + i] * p.scale;
+  for (uint g = tid; g < HEADS; g += size) {
+    most[g] = -1e30;
+    total[g] = 0.0;
+  }
+  uint oct = tid % OCTS, part = tid / OCTS, parts = size / OCTS;
+  vec4 mix_low[HEADS], mix_high[HEADS];
+  [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] = mix_high[g] = vec4(0);
+  barrier();
+
+  for (uint tile = begin; tile < end; tile += TILE) {
+    uint here = min(TILE, end - tile), lane = tid % LANES;
+    for (uint j = tid / LANES; j < TILE; j += size / LANES) {
+      float s[HEADS];
+      [[unroll]] for (uint g = 0; g < HEADS; ++g) s[g] = 0.0;
+      if (j < here) {
+        uint64_t key = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, tile + j);
+        for (uint o = lane; o < OCTS; o += LANES) {
+          uvec4 k = U4(key).v[o];
+          vec4 a = low_halves(k), b = high_halves(k);
+          [[unroll]] for (uint g = 0; g < HEADS; ++g) {
+            uint i = g * DIM + 8 * o;
+            s[g] += dot(a, vec4(query[i], query[i + 1], query[i + 2], query[i + 3]))
+              + dot(b, vec4(query[i + 4], query[i + 5], query[i + 6], query[i + 7]));
+          }
+        }
+      }
+      [[unroll]] for (uint g = 0; g < HEADS; ++g) {
+        s[g] += subgroupShuffleXor(s[g], 1);
+        s[g] += subgroupShuffleXor(s[g], 2);
+        s[g] += subgroupShuffleXor(s[g], 4);
+        if (lane == 0) score[g * TILE + j] = CAPPED != 0 ? p.cap * tanh(s[g] / p.cap) : s[g];
+      }
+    }
+    barrier();
+    for (uint g = gl_SubgroupID; g < HEADS; g += gl_NumSubgroups) {
+      float top = most[g];
+      for (uint j = gl_SubgroupInvocationID; j < here; j += gl_SubgroupSize) top = max(top, score[g * TILE + j]);
+      top = subgroupMax(top);
+      float sum = 0.0;
+      for (uint j = gl_SubgroupInvocationID; j < here; j += gl_SubgroupSize) {
+        float e = exp(score[g * TILE + j] - top);
+        score[g * TILE + j] = e;
+        sum += e;
+      }
+      sum = subgroupAdd(sum);
+      if (subgroupElect()) {
+        rescale[g] = exp(most[g] - top);
+        total[g] = total[g] * rescale[g] + sum;
+        most[g] = top;
+      }
+    }
+    barrier();
+    if (part < parts) {
+      [[unroll]] for (uint g = 0; g < HEADS; ++g) {
+        mix_low[g] *= rescale[g];
+        mix_high[g] *= rescale[g];
+      }
+      for (uint j = part; j < here; j += parts) {
+        uint64_t value = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, tile + j);
+        uvec4 v = U4(value).v[oct];
+        vec4 a = low_halves(v), b = high_halves(v);
+        [[unroll]] for (uint g = 0; g < HEADS; ++g) {
+          mix_low[g] += score[g * TILE + j] * a;
+          mix_high[g] += score[g * TILE + j] * b;
+        }
+      }
+    }
+    barrier();
+  }
+
+  // the parts of a mix, one after another
+  for (uint turn = 0; turn < parts; ++turn) {
+    if (part == turn) {
+      [[unroll]] for (uint g = 0; g < HEADS; ++g) {
+        [[unroll]] for (uint j = 0; j < 4; ++j) {
+          uint i = g * DIM + 8 * oct + j;
+          mixed[i] = turn == 0 ? mix_low[g][j] : mixed[i] + mix_low[g][j];
+          mixed[i + 4] = turn == 0 ? mix_high[g][j] : mixed[i + 4] + mix_high[g][j];
+        }
+      }
+    }
+    barrier();
+  }
+  if (p.shares == 1) {
+    uint64_t y = p.y + uint64_t(column) * p.y_stride;
+    for (uint i = tid; i < HEADS * DIM; i += size) F1(y).v[first_head * DIM + i] = mixed[i] / total[i / DIM];
+  } else {  // (column, head, share): DIM + 2 numbers
+    uint heads = p.kv_heads * p.groups * HEADS;
+    for (uint g = 0; g < HEADS; ++g) {
+      uint64_t y = p.y + 4ul * ((uint64_t(column) * heads + first_head + g) * p.shares + share) * (DIM + 2);
+      for (uint i = tid; i < DIM; i += size) F1(y).v[i] = mixed[g * DIM + i];
+      if (tid == 0) {
+        F1(y).v[DIM] = most[g];
+        F1(y).v[DIM + 1] = total[g];
+      }
+    }
+  }
+}

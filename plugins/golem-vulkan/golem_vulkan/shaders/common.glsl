@@ -1,0 +1,40 @@
+// What every kernel shares: addresses as typed buffers, the rows of a pass, sums over a workgroup, and the forms in
+// which results are written.
+#extension GL_EXT_shader_explicit_arithmetic_types_int8 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int16 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_8bit_storage : require
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer U4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer U1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 2) buffer U16 { uint16_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 1) buffer U8 { uint8_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 2) buffer H1 { float16_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer F1 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer F4 { vec4 v[]; };  // rows may start anywhere
+
+// A row set of the pass: how many rows, and the column facts of each.
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Rows {
+  uint count;
+  uint capacity;
+  uint unused0;
+  uint unused1;
+  uint facts[];
+};
+uint count_of(uint64_t rows) { return Rows(rows).count; }
+uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[i]; }
+uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[Rows(rows).capacity + i]; }
+uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[2 * Rows(rows).capacity + i]; }
+uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[3 * Rows(rows).capacity + i]; }
+// Of the row set "runs": the slot, the first column and the number of columns of a conversation.
+uint run_slot(uint64_t runs, uint i) { return Rows(runs).facts[i]; }
+uint run_first(uint64_t runs, uint i) { return Rows(runs).facts[Rows(runs).capacity + i]; }
+uint run_length(uint64_t runs, uint i) { return Rows(runs).facts[2 * Rows(runs).capacity + i]; }

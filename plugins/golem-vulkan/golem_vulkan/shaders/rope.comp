@@ -1,0 +1,24 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+layout(local_size_x_id = 0) in;  // before anything that asks for the size
+#include "common.glsl"
+#include "reduce.glsl"
+#include "turn.glsl"
+// One head of one column: normed (if NORMED), rotated.
+layout(constant_id = 1) const uint PAIRS = 1;
+layout(constant_id = 2) const uint NORMED = 0;
+layout(push_constant) uniform P {
+  uint64_t x, y, rows, frequencies, weight;
+  uint dim, dims, x_stride, y_stride;
+  float eps;
+} p;
+
+void main() {
+  uint column = gl_WorkGroupID.y, start = gl_WorkGroupID.x * p.dim;
+  if (column >= count_of(p.rows)) return;
+  load_head(p.x + uint64_t(column) * p.x_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
+  uint position = position_of(p.rows, column);
+  uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * start;
+  for (uint i = gl_LocalInvocationID.x; i < p.dim; i += gl_WorkGroupSize.x)
+    F1(y).v[i] = turned(i, PAIRS, position, p.frequencies, p.dims);
+}

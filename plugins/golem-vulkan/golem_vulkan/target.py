@@ -1,0 +1,28 @@
+"""What a lowering is for: the device's traits, and the size of the passes to be planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+THREADS = 128
+"""Of a workgroup, where nothing else is better."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`subgroup` threads step together; `context` positions are the most that a conversation has."""
+
+    subgroup: int
+    matrices: bool
+    """Wide products go to cooperative matrices."""
+    context: int
+    slots: int
+
+
+def groups_of(n: int, each: int) -> int:
+    return -(-n // each)
+
+
+def power_of_two(n: int) -> int:
+    """The least that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
