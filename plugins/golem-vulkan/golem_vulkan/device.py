@@ -72,11 +72,11 @@ class VulkanDevice:
         or weight that there are no kernels for, GolemError where it doesn't fit the device's memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
-        capacity = {"all": width, "scored": min(width, scored or slots)}
+        capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
         lowering = table(Target(self.adapter.subgroup, self.matrices, context, slots))
         plans: dict[int, Plan] = {}
         for bucket in buckets(width):
-            rows = {"all": bucket, "scored": min(bucket, capacity["scored"])}
+            rows = {name: min(bucket, count) for name, count in capacity.items()}
             plans[bucket] = Planner(graph, lowering, rows, fuse=fuse).plan()
         self.take_weights(plans, progress)
         made = VulkanPass(self, graph, plans, slots, context, capacity)

@@ -27,6 +27,7 @@ PLAIN = (
     "hadamard",
     "lookup",
     "norm",
+    "pool",
     "rearrange",
     "rope",
     "route",
@@ -39,7 +40,8 @@ BY_LAYOUT = ("embed", "matvec")
 
 def variants() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Name of a kernel -> its source and the macros that it is compiled with."""
-    found = {name: (name, ()) for name in PLAIN}
+    found: dict[str, tuple[str, tuple[str, ...]]] = {name: (name, ()) for name in PLAIN}
+    found["attend_columns"] = "attend", ("COLUMNS",)
     found |= {f"{name}_{layout}": (name, (layout,)) for name in BY_LAYOUT for layout in LAYOUTS}
     return found | {f"repack_{kind}": ("repack", (kind,)) for kind in FILE_TYPES}
 

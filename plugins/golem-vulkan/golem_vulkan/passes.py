@@ -15,7 +15,7 @@ from golem_core import Columns, Graph, GolemError, KVRing, Operand, Plan, Recurr
 from golem_vulkan.gpu import Timer
 from golem_vulkan.memory import Arenas, Block
 from golem_vulkan.recording import COMPUTE, HOST, TRANSFER, Copy, Recording
-from golem_vulkan.steps import Constant, Matrix, Nothing, Planes, Positions, Rows, Values, Vector
+from golem_vulkan.steps import Constant, Given, Matrix, Nothing, Planes, Positions, Rows, Values, Vector
 
 if TYPE_CHECKING:
     from golem_vulkan.device import VulkanDevice
@@ -24,8 +24,10 @@ BUCKETS = (1, 4, 8, 32, 128)
 """Widths that have command buffers of their own, besides the widest; a pass runs the least that holds its columns."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
-FACTS = {"all": 4, "scored": 4, "runs": 3}
-"""Facts of each row set."""
+FACTS = 6
+"""Of each row: token, position, slot, index among the columns, where its conversation begins, and where it ends."""
+RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool")
+"""Kernels that ask which columns belong together."""
 HEAD = 4
 """Words before the facts: count, capacity, and two unused."""
 
@@ -71,7 +73,7 @@ class VulkanPass:
         self.device, self.graph, self.plans = device, graph, plans
         self.slots, self.context = slots, context
         self.width, self.capacity = capacity["all"], capacity
-        self.memory = {kind: Arenas(device.gpu, kind) for kind in ("device", "header", "download")}
+        self.memory = {kind: Arenas(device.gpu, kind) for kind in ("device", "header", "upload", "download")}
         take = self.memory["device"].take
         self.positions = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
         self.rings: Sequence[Ring] = tuple(Ring(self.positions[r], r.window) for r in graph.rings)
@@ -91,12 +93,15 @@ class VulkanPass:
         }
         sizes = [sum(self.place_bytes(p, capacity[p.rows]) for p in plan.outputs.values()) for plan in plans.values()]
         self.results = self.memory["download"].take(max(sizes))
-        rows = capacity | {"runs": min(slots, self.width)}
         self.header = {
-            name: self.memory["header"].take(4 * (HEAD + count * rows[name]), 1 << 12) for name, count in FACTS.items()
+            rows: self.memory["header"].take(4 * (HEAD + FACTS * n), 1 << 14) for rows, n in capacity.items()
         }
+        self.given = {
+            name: self.memory["upload"].take(4 * prod(shape) * self.width) for name, shape in graph.inputs.items()
+        }
+        self.reads_runs = any(step.kernel in RUNS_READERS for plan in plans.values() for step in plan.steps)
         self.runs: dict[int, Any] = {}
-        self.downloads: dict[tuple[int, int, int], tuple[Any, list[tuple[str, int, Operand]]]] = {}
+        self.downloads: dict[tuple[int, ...], tuple[Any, list[tuple[str, int, Operand]]]] = {}
         self.recordings: list[Recording] = []
         for slot in range(slots):
             self.restore(slot, None)
@@ -141,6 +146,8 @@ class VulkanPass:
                 return weights.vectors[weight].address
             case Constant(array):
                 return weights.constant(array).address
+            case Given(name):
+                return self.given[name].address
             case Nothing():
                 return 0
         raise AssertionError(f"{a} is no field of a kernel")
@@ -159,12 +166,13 @@ class VulkanPass:
             )
         if columns.slot.max() >= self.slots or columns.position.max() >= self.context or columns.position.min() < 0:
             raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
-        self.write_header(columns)
+        self.graph.check_inputs(columns)
+        counts = self.write_header(columns)
         width = next(b for b in self.plans if b >= n)
         if width not in self.runs:
             self.runs[width] = self.record(width)
             self.device.pipelines.save()
-        download, places = self.download(width, n, len(scored))
+        download, places = self.download(width, counts)
         gpu = self.device.gpu
         gpu.submit(self.runs[width], download)
         gpu.wait()
@@ -173,31 +181,36 @@ class VulkanPass:
         assert self.results.bytes is not None
         found = {}
         for name, start, place in places:
-            value = self.graph.outputs[name]
-            rows = n if place.rows == "all" else len(scored)
+            value, rows = self.graph.outputs[name], counts[place.rows]
             whole = self.results.bytes[start : start + rows * place.stride].view(np.float32)
             first = place.start // 4
             flat = whole.reshape(rows, place.stride // 4)[:, first : first + value.size]
             found[name] = flat.reshape(rows, *value.shape)
         return found
 
-    def write_header(self, columns: Columns) -> None:
+    def write_header(self, columns: Columns) -> dict[str, int]:
+        """Writes what kernels read of this pass, and returns the rows of each row set."""
         n, scored = len(columns), columns.scored
-        facts = {
-            "all": [columns.token, columns.position, columns.slot, np.arange(n)],
-            "scored": [columns.token[scored], columns.position[scored], columns.slot[scored], scored],
-        }
-        if self.recurrent:
+        facts = {"all": [columns.token, columns.position, columns.slot, np.arange(n)]}
+        if self.reads_runs:
             first = np.concatenate([[0], np.flatnonzero(np.diff(columns.slot)) + 1])
             if len(set(columns.slot[first].tolist())) != len(first):
                 raise ValueError("the columns of a slot do not lie together")
-            facts["runs"] = [columns.slot[first], first, np.diff(first, append=n)]
+            end = np.append(first[1:], n)
+            facts["all"] += [np.repeat(first, end - first), np.repeat(end, end - first)]
+            facts["runs"] = [fact[first] for fact in facts["all"]]
+        facts["scored"] = [fact[scored] for fact in facts["all"]]
         for rows, arrays in facts.items():
             count = len(arrays[0])
             words = np.concatenate([[count, count, 0, 0], *arrays]).astype(np.uint32)
             room = self.header[rows].bytes
             assert room is not None
             room[: words.nbytes] = words.view(np.uint8)
+        for name, rows in columns.inputs.items():
+            room = self.given[name].bytes
+            assert room is not None
+            room[: rows.nbytes] = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+        return {rows: len(arrays[0]) for rows, arrays in facts.items()}
 
     def record(self, width: int, timer: Timer | None = None) -> Any:
         r = self.recording()
@@ -211,17 +224,16 @@ class VulkanPass:
         r.begin()
         return r
 
-    def download(self, width: int, n: int, scored: int) -> tuple[Any, list[tuple[str, int, Operand]]]:
+    def download(self, width: int, counts: dict[str, int]) -> tuple[Any, list[tuple[str, int, Operand]]]:
         """The command buffer that brings the results of so many rows home, and where each lies then."""
-        plan = self.plans[width]
-        wide = n if any(p.rows == "all" for p in plan.outputs.values()) else 0
-        key = width, wide, scored
+        outputs = self.plans[width].outputs
+        read = {place.rows for place in outputs.values()}
+        key = width, *(n for rows, n in counts.items() if rows in read)
         if key not in self.downloads:
             copies, places, end = [], [], 0
-            for name, place in plan.outputs.items():
-                rows = n if place.rows == "all" else scored
+            for name, place in outputs.items():
                 block, start = self.block(place)
-                if rows:
+                if rows := counts[place.rows]:
                     copies.append(Copy(block, self.results, rows * place.stride, start, end))
                 places.append((name, end, place))
                 end += self.place_bytes(place, rows)

@@ -74,6 +74,13 @@ class Positions:
 
 
 @dataclass(frozen=True)
+class Given:
+    """The address of the rows that are handed in under a name, in the host's memory."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Nothing:
     """An address of a thing that isn't there."""
 

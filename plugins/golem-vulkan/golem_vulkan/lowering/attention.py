@@ -15,6 +15,9 @@ MOST_DIM = 1024
 """Components of a head that fit the kernels' shared memory."""
 MOST_HEADS = 8
 """Query heads for which a workgroup reads a key once."""
+MOST_QUERIES = 2048
+"""Entries of the queries that it keeps in shared memory."""
+MOST_SHARES = 64
 BUSY = 264
 """Workgroups that keep a device busy."""
 LEAST_SHARE = 32
@@ -92,34 +95,55 @@ def emit_store(p: Planner, m: Match) -> None:
 
 
 def attend(target: Target, p: Planner, node: Node) -> None:
-    ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
+    ring, dim, window = node["cache"].ring, node["q"].shape[1], node["window"]
     if dim % 8:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
-    group = heads // ring.heads
-    together = next(n for n in range(min(MOST_HEADS, group), 0, -1) if group % n == 0)
-    while together > 1 and together * dim > 2048:  # what a workgroup's shared memory holds
-        together = next(n for n in range(together - 1, 0, -1) if group % n == 0)
+    seen = min(window or target.context, target.context)
+    places = State(ring), Values(ring)
+    emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen)
+
+
+def attend_columns(target: Target, p: Planner, node: Node) -> None:
+    k, v = p.read(node["k"], rows="all"), p.read(node["v"], rows="all")
+    (kv_heads, dim), window = node["k"].shape, node["window"]
+    if dim % 4:
+        raise Unsupported(f"attend_columns: heads of {dim} components; vulkan takes multiples of 4")
+    seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
+    numbers = EVERYTHING if window is None else window, k.stride, v.stride
+    emit_attend(p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
+
+
+def emit_attend(
+    p: Planner, node: Node, kernel: str, kv_heads: int, places: tuple[Any, Any], numbers: tuple[Any, ...], seen: int
+) -> None:
+    """`places` of keys and values; `numbers`: the window, and how the keys and values lie; `seen`: positions at most."""
+    heads, dim = node["q"].shape
+    together = heads_together(heads // kv_heads, dim)
     q, y = p.read(node["q"]), p.write(node.results[0])
     columns = p.capacity[y.rows]
-    seen = min(window or target.context, target.context)
-    shares = max(1, min(groups_of(BUSY, heads // together * columns), groups_of(seen, LEAST_SHARE), 64))
-    to, to_stride = y, y.stride
+    shares = max(1, min(groups_of(BUSY, heads // together * columns), groups_of(seen, LEAST_SHARE), MOST_SHARES))
+    to = y
     if shares > 1:
-        to_stride = 4 * heads * shares * (dim + 2)
-        to = Operand(p.buffer(to_stride * columns), y.rows, to_stride, writes=True)
+        stride = 4 * heads * shares * (dim + 2)
+        to = Operand(p.buffer(stride * columns), y.rows, stride, writes=True)
     cap = node.args.get("softcap")
     launch(
-        p, "attend", (THREADS, together, dim, 32, int(cap is not None)), (heads // together, columns, shares),
-        q, State(ring), Values(ring), to, Rows(y.rows),
-        ring.heads, group // together, Positions(ring), window or EVERYTHING, q.stride, to_stride, shares,
-        float(node["scale"]), float(cap or 0.0),
+        p, kernel, (THREADS, together, dim, 32, int(cap is not None)), (heads // together, columns, shares),
+        q, *places, to, Rows(y.rows), kv_heads, heads // kv_heads // together, *numbers,
+        q.stride, to.stride, shares, float(node["scale"]), float(cap or 0.0),
     )  # fmt: skip
     if shares > 1:
         launch(
             p, "attend_merge", (threads(dim),), (heads, columns),
-            Operand(to.buffer, y.rows, to_stride), y, Rows(y.rows), heads, dim, shares, y.stride,
+            Operand(to.buffer, y.rows, to.stride), y, Rows(y.rows), heads, dim, shares, y.stride,
         )  # fmt: skip
         p.free.append(to.buffer)
+
+
+def heads_together(group: int, dim: int) -> int:
+    """How many of the query heads that share a key head a workgroup takes: as its shared memory holds."""
+    fitting = range(min(MOST_HEADS, group, max(1, MOST_QUERIES // dim)), 0, -1)
+    return next(n for n in fitting if group % n == 0)
 
 
 # ---------------------------------------------------------------- together with what comes before

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, Weight, source
-from golem_vulkan.steps import NOTHING, Rows, Vector, launch
+from golem_vulkan.steps import NOTHING, Given, Rows, Vector, launch
 from golem_vulkan.target import THREADS, Target, groups_of
 
 KINDS = {
@@ -14,6 +14,7 @@ KINDS = {
     "relu": 8, "tanh": 9,
 }  # fmt: skip
 WITH = {"add": 1, "mul": 2}
+POOLS = {"mean": 0, "first": 1, "last": 2}
 FORMS = {"f32": 0, "bytes": 1}
 
 
@@ -34,7 +35,7 @@ def emit(
     other: Any = NOTHING
     shape, b_stride = 0, 0
     if isinstance(b, Weight):
-        other, shape = Vector(b), 2 if b.shape == (1,) else 1
+        other, shape = Vector(b), 2 if prod(b.shape) == 1 else 1
     elif b is not None:
         other, b_stride = b, b.stride
     constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form])
@@ -46,7 +47,11 @@ def emit(
 
 def unary(target: Target, p: Planner, node: Node) -> None:
     x, y = p.read(node["x"]), p.write(node.results[0])
-    emit(p, x, None, y, node["x"].size, kind=node.op.name, by=node.args.get("cap") or node.args.get("by") or 0.0)
+    emit(p, x, None, y, node["x"].size, kind=activation(node), by=node.args.get("cap") or node.args.get("by") or 0.0)
+
+
+def activation(node: Node) -> str:
+    return "gelu_erf" if node.args.get("exact") else node.op.name
 
 
 def binary(target: Target, p: Planner, node: Node) -> None:
@@ -77,6 +82,23 @@ def rearrange(p: Planner, x: Operand, y: Operand, n: int, sizes: tuple[int, int]
     )  # fmt: skip
 
 
+def input_(target: Target, p: Planner, node: Node) -> None:
+    """The rows come from memory that the host writes before the pass."""
+    y, n = p.write(node.results[0]), node.results[0].size
+    launch(
+        p, "rearrange", (THREADS, 1), (groups_of(n, THREADS), p.capacity[y.rows]),
+        Given(node["name"]), y, Rows(y.rows), n, 1, n, n, 0, 4 * n, y.stride,
+    )  # fmt: skip
+
+
+def pool(target: Target, p: Planner, node: Node) -> None:
+    x, y, n = p.read(node["x"], rows="all"), p.write(node.results[0]), node["x"].size
+    launch(
+        p, "pool", (THREADS, POOLS[node["how"]]), (groups_of(n, THREADS), p.capacity[y.rows]),
+        x, y, Rows("runs"), n, x.stride, y.stride,
+    )  # fmt: skip
+
+
 def hadamard(target: Target, p: Planner, node: Node) -> None:
     x, y, block = p.read(node["x"]), p.write(node.results[0]), node["block"]
     launch(
@@ -93,7 +115,7 @@ def emit_gated(p: Planner, m: Match) -> None:
     (form,) = p.forms(node.results[0])
     other = node["b"] if source(node["a"]).node is act else node["a"]
     x, y = p.read(act["x"]), p.read(other)
-    emit(p, x, y, p.write(node.results[0], form), node.results[0].size, kind=act.op.name, with_="mul", form=form)
+    emit(p, x, y, p.write(node.results[0], form), node.results[0].size, kind=activation(act), with_="mul", form=form)
 
 
 def two_values(p: Planner, m: Match) -> bool:
@@ -101,7 +123,7 @@ def two_values(p: Planner, m: Match) -> bool:
 
 
 GATED = Fusion(
-    Pattern(("mul",), "mul", {"a": Pattern(("gelu", "sigmoid", "silu"), "act")}),
+    Pattern(("mul",), "mul", {"a": Pattern(("gelu", "relu", "sigmoid", "silu"), "act")}),
     frozenset(FORMS),
     emit_gated,
     two_values,

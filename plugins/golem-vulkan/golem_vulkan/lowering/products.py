@@ -53,7 +53,8 @@ def route(target: Target, p: Planner, node: Node) -> None:
     x, ids, shares = p.read(scores), p.write(node.results[0]), p.write(node.results[1])
     launch(
         p, "route", (target.subgroup,), (1, p.capacity[ids.rows]),
-        x, ids, shares, Rows(ids.rows), scores.size, node["count"], x.stride, ids.stride, shares.stride, 0,
+        x, ids, shares, Rows(ids.rows), scores.size, node["count"], x.stride, ids.stride, shares.stride,
+        int(not node["normalize"]),
     )  # fmt: skip
 
 

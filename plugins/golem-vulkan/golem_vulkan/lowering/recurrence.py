@@ -13,11 +13,6 @@ EACH = 16
 """Entries of it that one thread keeps, if there are threads enough."""
 
 
-def runs(target: Target, p: Planner) -> int:
-    """Most conversations of a pass."""
-    return min(target.slots, p.capacity["all"])
-
-
 def causal_conv1d(target: Target, p: Planner, node: Node) -> None:
     weight = node["weight"]
     features, taps = weight.shape
@@ -25,7 +20,7 @@ def causal_conv1d(target: Target, p: Planner, node: Node) -> None:
         raise Unsupported(f"causal_conv1d: {weight.name} has {taps} taps; vulkan takes {TAPS[0]} to {TAPS[-1]}")
     x, y = p.read(node["x"]), p.write(node.results[0])
     launch(
-        p, "causal_conv1d", (32, taps), (groups_of(features, 32), runs(target, p)),
+        p, "causal_conv1d", (32, taps), (groups_of(features, 32), p.capacity["runs"]),
         x, y, vector(weight), vector(node["bias"]), State(node["window"], writes=True), Rows("runs"),
         features, x.stride, y.stride,
     )  # fmt: skip
@@ -42,7 +37,7 @@ def delta_net(target: Target, p: Planner, node: Node) -> None:
         lanes //= 2
     size = 64
     launch(
-        p, "delta_net", (size, lanes, groups_of(dk, lanes)), (groups_of(dv, size // lanes), heads, runs(target, p)),
+        p, "delta_net", (size, lanes, groups_of(dk, lanes)), (groups_of(dv, size // lanes), heads, p.capacity["runs"]),
         *inputs, y, State(node["state"], writes=True), Rows("runs"),
         key_heads, heads, dk, dv, *(x.stride for x in (*inputs, y)), float(node["scale"]),
     )  # fmt: skip

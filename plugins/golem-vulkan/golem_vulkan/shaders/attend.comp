@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "ring.glsl"
-// Attention of HEADS query heads that share a key head, for one column, over a share of the positions that it sees.
+// Attention of HEADS query heads that share a key head, for one column, over a share of the positions that it sees:
+// those in its slot's ring, or (COLUMNS) the pass's own columns, float32, before and after it.
 // Scores of TILE positions, a running softmax, and the mix, in one kernel.  With one share the result is written;
 // with several each leaves its maximum, its sum and its unfinished mix for `attend_merge`.
 layout(local_size_x_id = 0) in;
@@ -12,12 +13,19 @@ layout(constant_id = 3) const uint TILE = 32;
 layout(constant_id = 4) const uint CAPPED = 0;
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
-  uint kv_heads, groups, positions, window;  // groups: how many workgroups share a key head
+  uint kv_heads, groups, window;  // groups: how many workgroups share a key head
+  uint positions;                 // that the ring holds; or the bytes from one column's keys to the next's
+  uint value_stride;
   uint q_stride, y_stride, shares;
   float scale, cap;
 } p;
 const uint LANES = 8;           // share a key
-const uint OCTS = DIM / 8;
+#ifdef COLUMNS
+const uint WIDE = 4;            // entries of a load
+#else
+const uint WIDE = 8;
+#endif
+const uint LOADS = DIM / WIDE;
 shared float query[HEADS * DIM];
 shared float score[HEADS * TILE];
 shared float most[HEADS], total[HEADS], rescale[HEADS];
@@ -30,17 +38,23 @@ void main() {
   uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, column = gl_WorkGroupID.y, share = gl_WorkGroupID.z;
   if (column >= count_of(p.rows)) return;
   uint h = gl_WorkGroupID.x / p.groups, first_head = gl_WorkGroupID.x * HEADS;
+#ifdef COLUMNS
+  uint self = index_of(p.rows, column), low = first_of(p.rows, column), high = end_of(p.rows, column);
+  if (p.window < self - low) low = self - p.window;
+  if (p.window < high - 1 - self) high = self + p.window + 1;
+#else
   uint at = position_of(p.rows, column), slot = slot_of(p.rows, column);
-  uint low = at + 1 > p.window ? at + 1 - p.window : 0;
-  uint each = (at + p.shares - low) / p.shares;
-  uint begin = low + share * each, end = min(begin + each, at + 1);
+  uint low = at + 1 > p.window ? at + 1 - p.window : 0, high = at + 1;
+#endif
+  uint each = (high - low + p.shares - 1) / p.shares;
+  uint begin = low + share * each, end = min(begin + each, high);
   uint64_t q = p.q + uint64_t(column) * p.q_stride;
   for (uint i = tid; i < HEADS * DIM; i += size) query[i] = F1(q).v[first_head * DIM + i] * p.scale;
   for (uint g = tid; g < HEADS; g += size) {
     most[g] = -1e30;
     total[g] = 0.0;
   }
-  uint oct = tid % OCTS, part = tid / OCTS, parts = size / OCTS;
+  uint load = tid % LOADS, part = tid / LOADS, parts = size / LOADS;
   vec4 mix_low[HEADS], mix_high[HEADS];
   [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] = mix_high[g] = vec4(0);
   barrier();
@@ -51,14 +65,24 @@ void main() {
       float s[HEADS];
       [[unroll]] for (uint g = 0; g < HEADS; ++g) s[g] = 0.0;
       if (j < here) {
+#ifdef COLUMNS
+        uint64_t key = p.keys + uint64_t(tile + j) * p.positions + 4 * h * DIM;
+#else
         uint64_t key = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, tile + j);
-        for (uint o = lane; o < OCTS; o += LANES) {
+#endif
+        for (uint o = lane; o < LOADS; o += LANES) {
+#ifdef COLUMNS
+          vec4 a = F4(key).v[o];
+#else
           uvec4 k = U4(key).v[o];
           vec4 a = low_halves(k), b = high_halves(k);
+#endif
           [[unroll]] for (uint g = 0; g < HEADS; ++g) {
-            uint i = g * DIM + 8 * o;
-            s[g] += dot(a, vec4(query[i], query[i + 1], query[i + 2], query[i + 3]))
-              + dot(b, vec4(query[i + 4], query[i + 5], query[i + 6], query[i + 7]));
+            uint i = g * DIM + WIDE * o;
+            s[g] += dot(a, vec4(query[i], query[i + 1], query[i + 2], query[i + 3]));
+#ifndef COLUMNS
+            s[g] += dot(b, vec4(query[i + 4], query[i + 5], query[i + 6], query[i + 7]));
+#endif
           }
         }
       }
@@ -94,13 +118,18 @@ void main() {
         mix_high[g] *= rescale[g];
       }
       for (uint j = part; j < here; j += parts) {
+#ifdef COLUMNS
+        vec4 a = F4(p.values + uint64_t(tile + j) * p.value_stride + 4 * h * DIM).v[load];
+        [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] += score[g * TILE + j] * a;
+#else
         uint64_t value = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, tile + j);
-        uvec4 v = U4(value).v[oct];
+        uvec4 v = U4(value).v[load];
         vec4 a = low_halves(v), b = high_halves(v);
         [[unroll]] for (uint g = 0; g < HEADS; ++g) {
           mix_low[g] += score[g * TILE + j] * a;
           mix_high[g] += score[g * TILE + j] * b;
         }
+#endif
       }
     }
     barrier();
@@ -111,9 +140,11 @@ void main() {
     if (part == turn) {
       [[unroll]] for (uint g = 0; g < HEADS; ++g) {
         [[unroll]] for (uint j = 0; j < 4; ++j) {
-          uint i = g * DIM + 8 * oct + j;
+          uint i = g * DIM + WIDE * load + j;
           mixed[i] = turn == 0 ? mix_low[g][j] : mixed[i] + mix_low[g][j];
+#ifndef COLUMNS
           mixed[i + 4] = turn == 0 ? mix_high[g][j] : mixed[i + 4] + mix_high[g][j];
+#endif
         }
       }
     }

@@ -12,8 +12,8 @@ layout(push_constant) uniform P {
 void main() {
   uint run = gl_WorkGroupID.y, f = gl_GlobalInvocationID.x;
   if (run >= count_of(p.runs) || f >= p.features) return;
-  uint first = run_first(p.runs, run), n = run_length(p.runs, run);
-  uint64_t window = p.window + 4ul * run_slot(p.runs, run) * (TAPS - 1) * p.features;
+  uint first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
+  uint64_t window = p.window + 4ul * slot_of(p.runs, run) * (TAPS - 1) * p.features;
   float past[TAPS], by[TAPS];
   [[unroll]] for (uint j = 0; j < TAPS; ++j) by[j] = F1(p.weight).v[f * TAPS + j];
   [[unroll]] for (uint j = 0; j + 1 < TAPS; ++j) past[j] = F1(window).v[j * p.features + f];

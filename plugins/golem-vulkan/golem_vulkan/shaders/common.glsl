@@ -34,7 +34,6 @@ uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[i]; }
 uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[Rows(rows).capacity + i]; }
 uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[2 * Rows(rows).capacity + i]; }
 uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[3 * Rows(rows).capacity + i]; }
-// Of the row set "runs": the slot, the first column and the number of columns of a conversation.
-uint run_slot(uint64_t runs, uint i) { return Rows(runs).facts[i]; }
-uint run_first(uint64_t runs, uint i) { return Rows(runs).facts[Rows(runs).capacity + i]; }
-uint run_length(uint64_t runs, uint i) { return Rows(runs).facts[2 * Rows(runs).capacity + i]; }
+// Where the conversation of a row begins among the columns, and where it ends.
+uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[4 * Rows(rows).capacity + i]; }
+uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[5 * Rows(rows).capacity + i]; }

@@ -19,7 +19,7 @@ void main() {
   uint lane = gl_LocalInvocationID.x % LANES;
   uint j = gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES;
   bool inside = j < p.dv;
-  uint slot = run_slot(p.runs, run), first = run_first(p.runs, run), n = run_length(p.runs, run);
+  uint slot = slot_of(p.runs, run), first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
   uint64_t state = p.state + 4ul * (uint64_t(slot * p.heads + h) * p.dv + j) * p.dk;
   uint key_start = (h % p.key_heads) * p.dk;
   float s[EACH];
