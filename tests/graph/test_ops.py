@@ -35,7 +35,7 @@ def installed() -> list[str]:
             kind.probe()
         except Unsupported:
             continue
-        OPENERS[kind.name] = lambda kind=kind: kind.open({})
+        OPENERS[kind.name] = lambda kind=kind: kind.open({"vulkan-validate": True})
         names.append(kind.name)
     return names
 

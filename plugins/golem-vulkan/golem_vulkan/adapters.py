@@ -160,16 +160,13 @@ def describe(instance: Any, handle: Any) -> Adapter:
     features[0].features.robustBufferAccess = 0  # addresses know no bounds, and checking descriptors costs
     fields = [features[0].features, *features[1:]]
     have = {name for name in FEATURES if any(getattr(part, name, 0) for part in fields)}
-    if "VK_KHR_cooperative_matrix" in extensions and features[-1].cooperativeMatrix and multiplies_halves(instance, handle):
+    offered = "VK_KHR_cooperative_matrix" in extensions and features[-1].cooperativeMatrix
+    if offered and multiplies_halves(instance, handle):
         have.add("cooperativeMatrix")
 
     properties = struct("VkPhysicalDeviceProperties2", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2)
-    eleven = struct(
-        "VkPhysicalDeviceVulkan11Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES
-    )
-    twelve = struct(
-        "VkPhysicalDeviceVulkan12Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES
-    )
+    eleven = struct("VkPhysicalDeviceVulkan11Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
+    twelve = struct("VkPhysicalDeviceVulkan12Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
     kept = chain(properties, eleven, twelve)
     lib.vkGetPhysicalDeviceProperties2(handle, properties)
     driver = f"{text(twelve.driverName)} {text(twelve.driverInfo)}".strip()

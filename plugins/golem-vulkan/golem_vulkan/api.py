@@ -7,6 +7,7 @@ which costs a fifth.  Structures made here must be kept alive by whoever passes 
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from golem_core import GolemError, Unsupported
@@ -19,7 +20,7 @@ def bindings() -> Any:
         import vulkan
     except OSError as error:
         raise Unsupported(
-            f"vulkan: this machine has no Vulkan loader ({' '.join(str(error).split())}); Debian's package is libvulkan1"
+            f"vulkan: there is no Vulkan loader ({' '.join(str(error).split())}); Debian's package is libvulkan1"
         ) from None
     return vulkan
 
@@ -35,7 +36,7 @@ def struct(name: str, kind: int, **fields: Any) -> Any:
 
 def chain(*structs: Any) -> tuple[Any, ...]:
     """Links structures by pNext; the first one heads the chain, and all must be kept."""
-    for one, following in zip(structs, structs[1:], strict=False):
+    for one, following in pairwise(structs):
         one.pNext = bindings().ffi.cast("void*", following)
     return structs
 

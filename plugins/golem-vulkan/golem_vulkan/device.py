@@ -73,7 +73,7 @@ class VulkanDevice:
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
-        lowering = table(Target(self.adapter.subgroup, self.matrices, context, slots))
+        lowering = table(Target(self.adapter.subgroup, self.matrices, self.adapter.kind == "processor", context))
         plans: dict[int, Plan] = {}
         for bucket in buckets(width):
             rows = {name: min(bucket, count) for name, count in capacity.items()}

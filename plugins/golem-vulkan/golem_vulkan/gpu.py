@@ -37,7 +37,9 @@ class Gpu:
         try:
             self.handle = vk.vkCreateDevice(adapter.handle, info, None)
         except vk.VkError as error:
-            raise GolemError(f"vulkan:{adapter.index}: {adapter.name} cannot be opened ({type(error).__name__})") from None
+            raise GolemError(
+                f"vulkan:{adapter.index}: {adapter.name} cannot be opened ({type(error).__name__})"
+            ) from None
         self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
         self.memory = vk.vkGetPhysicalDeviceMemoryProperties(adapter.handle)
         self.pool = vk.vkCreateCommandPool(
@@ -146,9 +148,7 @@ class Timer:
         ticks = np.zeros(self.count, np.uint64)
         flags = vk.VK_QUERY_RESULT_64_BIT | vk.VK_QUERY_RESULT_WAIT_BIT
         room = vk.ffi.cast("void*", ticks.ctypes.data)
-        code = vk.lib.vkGetQueryPoolResults(
-            self.gpu.handle, self.handle, 0, self.count, ticks.nbytes, room, 8, flags
-        )
+        code = vk.lib.vkGetQueryPoolResults(self.gpu.handle, self.handle, 0, self.count, ticks.nbytes, room, 8, flags)
         check(code, "reading time stamps")
         return ticks * self.gpu.adapter.timestamp_period
 

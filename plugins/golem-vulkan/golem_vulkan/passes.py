@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from golem_core import Columns, Graph, GolemError, KVRing, Operand, Plan, Recurrent, Ring, State
+from golem_core import Columns, GolemError, Graph, KVRing, Operand, Plan, Recurrent, Ring, State
 from golem_vulkan.gpu import Timer
 from golem_vulkan.memory import Arenas, Block
 from golem_vulkan.recording import COMPUTE, HOST, TRANSFER, Copy, Recording
@@ -88,9 +88,7 @@ class VulkanPass:
         self.spare: list[list[Block]] = []
         """Blocks for copies of recurrent states that nobody keeps."""
         self.arena = take(max(plan.arena for plan in plans.values()))
-        self.outputs = {
-            name: take(self.output_bytes(name)) for name in graph.outputs
-        }
+        self.outputs = {name: take(self.output_bytes(name)) for name in graph.outputs}
         sizes = [sum(self.place_bytes(p, capacity[p.rows]) for p in plan.outputs.values()) for plan in plans.values()]
         self.results = self.memory["download"].take(max(sizes))
         self.header = {
@@ -269,7 +267,9 @@ class VulkanPass:
             if blocks is None:
                 r.fill(block, slot * size, size)
             else:
-                copy = Copy(block, blocks[i], size, slot * size) if out else Copy(blocks[i], block, size, 0, slot * size)
+                copy = (
+                    Copy(block, blocks[i], size, slot * size) if out else Copy(blocks[i], block, size, 0, slot * size)
+                )
                 r.copy([copy])
         r.barrier(TRANSFER, COMPUTE | TRANSFER)
         self.device.gpu.run(r.end())

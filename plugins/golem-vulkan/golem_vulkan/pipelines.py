@@ -64,9 +64,7 @@ class Pipelines:
         data = packing.pack(f"{len(constants)}I", *constants)
         room = vk.ffi.new("char[]", data)
         special = vk.VkSpecializationInfo(pMapEntries=entries, dataSize=len(data), pData=room)
-        size = vk.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
-            requiredSubgroupSize=self.gpu.adapter.subgroup
-        )
+        size = vk.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(requiredSubgroupSize=self.gpu.adapter.subgroup)
         full = vk.lib.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
         stage = vk.VkPipelineShaderStageCreateInfo(
             pNext=size,

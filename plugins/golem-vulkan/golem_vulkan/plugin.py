@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from golem_core import DeviceType, Unsupported, hookimpl
+from golem_core import DeviceType, Option, Unsupported, hookimpl
 
 
 def probe() -> str:
@@ -23,7 +23,8 @@ def probe() -> str:
 def open_device(options: Mapping[str, Any]) -> Any:
     from golem_vulkan.device import VulkanDevice
 
-    return VulkanDevice(number_of(str(options.get("device") or "vulkan")))
+    number = number_of(str(options.get("device") or "vulkan"))
+    return VulkanDevice(number, validate=bool(options.get("vulkan-validate")))
 
 
 def number_of(device: str) -> int | None:
@@ -32,6 +33,14 @@ def number_of(device: str) -> int | None:
     if colon and not number.isdecimal():
         raise Unsupported(f"device {device!r}: after the colon stands the number of a device, as `golem devices` lists")
     return int(number) if colon else None
+
+
+@hookimpl
+def golem_options() -> Iterable[Option]:
+    commands = ("serve", "run", "bench")
+    return [
+        Option("vulkan-validate", "Let Vulkan's validation layer watch every pass.", bool, False, commands=commands)
+    ]
 
 
 @hookimpl

@@ -15,8 +15,9 @@ class Target:
     subgroup: int
     matrices: bool
     """Wide products go to cooperative matrices."""
+    processor: bool
+    """The device is a processor that plays one: kernels that are quickly compiled serve it best."""
     context: int
-    slots: int
 
 
 def groups_of(n: int, each: int) -> int:

@@ -116,7 +116,7 @@ def attend_columns(target: Target, p: Planner, node: Node) -> None:
 def emit_attend(
     p: Planner, node: Node, kernel: str, kv_heads: int, places: tuple[Any, Any], numbers: tuple[Any, ...], seen: int
 ) -> None:
-    """`places` of keys and values; `numbers`: the window, and how the keys and values lie; `seen`: positions at most."""
+    """`places` of keys and values; `numbers`: the window, and how keys and values lie; `seen`: positions at most."""
     heads, dim = node["q"].shape
     together = heads_together(heads // kv_heads, dim)
     q, y = p.read(node["q"]), p.write(node.results[0])

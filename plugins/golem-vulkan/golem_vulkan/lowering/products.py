@@ -8,8 +8,6 @@ from golem_vulkan.lowering.forms import form
 from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
-COLUMNS = 8
-"""Most columns that a workgroup multiplies at once."""
 MOST_SCORES = 4096
 """That the router's workgroup keeps in shared memory."""
 
@@ -26,21 +24,27 @@ def embed(target: Target, p: Planner, node: Node) -> None:
 def linear(target: Target, p: Planner, node: Node) -> None:
     w = node["weight"]
     x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
-    blocks, columns = row_units(w), min(COLUMNS, power_of_two(p.capacity[y.rows]))
-    lanes = shared_by(target, blocks)
-    rows = 1 if columns > 4 else 2
-    each = THREADS // lanes * rows
+    blocks, columns = row_units(w), columns_together(target, p.capacity[y.rows])
+    constants, each = shape(target, blocks, columns)
     launch(
-        p, f"matvec_{layout_of(w).name}", (THREADS, lanes, rows, columns, 0),
-        (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
+        p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
-        x.stride, y.stride, 32 * blocks, 0, 0,
+        x.stride, y.stride, 32 * blocks, 0, 0, 0,
     )  # fmt: skip
 
 
-def shared_by(target: Target, blocks: int) -> int:
-    """How many threads share a row of so many units: as many as step together, if they have something to do."""
-    return min(target.subgroup, 32, power_of_two(blocks))
+def columns_together(target: Target, columns: int) -> int:
+    """How many of so many columns a workgroup multiplies at once."""
+    most = 4 if target.processor else 8
+    return next(n for n in (1, 4, 8) if n >= min(columns, most))
+
+
+def shape(target: Target, blocks: int, columns: int) -> tuple[tuple[int, ...], int]:
+    """The constants of a product, and how many rows of the matrix a workgroup has."""
+    lanes = target.subgroup if blocks >= target.subgroup else max(8, power_of_two(blocks))
+    lanes = min(lanes, 32)
+    rows = 1 if target.processor or columns > 4 else 2
+    return (THREADS, lanes, rows, columns), THREADS // lanes * rows
 
 
 # ---------------------------------------------------------------- mixtures
@@ -64,12 +68,11 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
     parts, blocks = len(node["x"].shape) == 2, row_units(w)
     if parts and w.width % 32:
         raise Unsupported(f"expert_linear: {w.name} has rows of {w.width}; vulkan takes multiples of 32")
-    lanes = shared_by(target, blocks)
+    constants, each = shape(target, blocks, 1)
     launch(
-        p, f"matvec_{layout_of(w).name}", (THREADS, lanes, 2, 1, 2 if parts else 1),
-        (groups_of(w.shape[1], THREADS // lanes * 2), count * p.capacity[y.rows]),
+        p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.shape[1], each), count * p.capacity[y.rows]),
         Matrix(w), x, y, Rows(y.rows), ids, Planes(w), w.shape[1], blocks, w.width, x.stride, y.stride,
-        32 * blocks * (count if parts else 1), count, ids.stride,
+        32 * blocks * (count if parts else 1), 2 if parts else 1, count, ids.stride,
     )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint LANES = 8;
 layout(constant_id = 2) const uint ROWS = 1;
 layout(constant_id = 3) const uint COLUMNS = 1;
-layout(constant_id = 4) const uint EXPERTS = 0;  // 1: a column's one row for each expert, 2: a row of its own for each
 layout(push_constant) uniform P {
   uint64_t w, x, y, rows;
   uint64_t extra;        // a bias, or the ids of the chosen experts
@@ -23,6 +22,7 @@ layout(push_constant) uniform P {
   uint width;            // entries of a row
   uint x_stride, y_stride;
   uint x_sums;           // bytes from a row of 8-bit blocks to its scales
+  uint experts;          // 0 none, 1: a column's one row for each expert, 2: a row of its own for each
   uint chosen, ids_stride;
 } p;
 
@@ -30,13 +30,13 @@ void main() {
   uint lane = gl_LocalInvocationID.x % LANES;
   uint row0 = (gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES) * ROWS;
   uint count = count_of(p.rows), column0 = gl_WorkGroupID.y * COLUMNS, first_row = 0, part = 0;
-  if (EXPERTS != 0) {
+  if (p.experts != 0) {
     part = column0 % p.chosen;
     column0 /= p.chosen;
   }
   if (column0 >= count) return;
-  if (EXPERTS != 0) first_row = uint(F1(p.extra + uint64_t(column0) * p.ids_stride).v[part]) * p.outputs;
-  uint x_start = EXPERTS == 2 ? part * p.blocks : 0;
+  if (p.experts != 0) first_row = uint(F1(p.extra + uint64_t(column0) * p.ids_stride).v[part]) * p.outputs;
+  uint x_start = p.experts == 2 ? part * p.blocks : 0;
   Weights w = planes(p.w, p.wh, p.ws, p.wd);
   float sum[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0; i < ROWS * COLUMNS; ++i) sum[i] = 0.0;
@@ -91,7 +91,7 @@ void main() {
   if (lane != 0) return;
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (row0 + r >= p.outputs) break;
-    float bias = EXPERTS == 0 && p.extra != 0 ? F1(p.extra).v[row0 + r] : 0.0;
+    float bias = p.experts == 0 && p.extra != 0 ? F1(p.extra).v[row0 + r] : 0.0;
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
       if (column0 + c < count)
         F1(p.y + uint64_t(column0 + c) * p.y_stride).v[part * p.outputs + row0 + r] = sum[r * COLUMNS + c] + bias;

@@ -24,7 +24,7 @@ void main() {
     for (uint i = tid; i < p.n; i += size)
       if (at == 0xffffffffu || score[i] > best) { best = score[i]; at = i; }
     float most = subgroupMax(best);
-    uint winner = subgroupMin(best == most ? at : 0xffffffffu);
+    uint winner = min(subgroupMin(best == most ? at : 0xffffffffu), p.n - 1);  // among no numbers, the last
     if (k == 0) top = most;
     float e = exp(most - top);
     total += e;

@@ -1,0 +1,66 @@
+"""What can't be had is refused by name, and nothing is run elsewhere instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from golem_vulkan import plugin
+from golem_vulkan.adapters import choose
+
+from golem_core import Columns, GolemError, Graph, Unsupported, Weight
+
+
+def test_a_number_that_no_device_has(device):
+    with pytest.raises(Unsupported, match="vulkan:7: there is no such device, only 0: "):
+        choose([device.adapter], 7)
+
+
+def test_no_device_at_all():
+    with pytest.raises(Unsupported, match="the loader knows no device"):
+        choose([], None)
+
+
+def test_a_device_that_lacks_something(device):
+    poor = replace(device.adapter, missing=("64-bit integers (shaderInt64)", "subgroups of 8 (it has 4)"))
+    with pytest.raises(Unsupported, match=r"lacks 64-bit integers \(shaderInt64\); subgroups of 8"):
+        choose([poor], None)
+
+
+def test_words_where_a_number_stands():
+    assert plugin.number_of("vulkan") is None
+    assert plugin.number_of("vulkan:2") == 2
+    with pytest.raises(Unsupported, match="'vulkan:first'"):
+        plugin.number_of("vulkan:first")
+
+
+def test_a_weight_of_a_type_without_kernels(device):
+    g = Graph()
+    table = Weight("table", "F32", (4, 256), np.zeros(4096, np.uint8))
+    strange = Weight("strange", "IQ1_S", (2, 256), np.zeros(100, np.uint8))
+    g.output("y", g.linear(g.embed(table), strange))
+    with pytest.raises(Unsupported, match="strange: vulkan has no kernels for weights of type IQ1_S"):
+        device.compile(g)
+
+
+def test_more_than_a_pass_takes(device):
+    g = Graph()
+    g.output("y", g.embed(Weight("table", "F32", (4, 32), np.zeros(512, np.uint8))))
+    run = device.compile(g, slots=2, context=16, width=8)
+    with pytest.raises(ValueError, match="a pass takes 8 columns and scores 2, not 9 and 0"):
+        run.run(Columns(np.zeros(9), np.arange(9), np.zeros(9)))
+    with pytest.raises(ValueError, match="outside 2 slots of 16 positions"):
+        run.run(Columns([0], [16], [0]))
+    with pytest.raises(ValueError, match="outside 2 slots of 16 positions"):
+        run.run(Columns([0], [0], [2]))
+
+
+def test_more_memory_than_there_is(device):
+    g = Graph()
+    from golem_core import KVRing
+
+    x = g.view(g.embed(Weight("table", "F32", (4, 32), np.zeros(512, np.uint8))), (1, 32))
+    g.output("y", g.attend(x, g.store(x, x, KVRing(1, 32)), scale=1.0))
+    with pytest.raises(GolemError, match=r"GB"):
+        device.compile(g, slots=4096, context=1 << 20)
