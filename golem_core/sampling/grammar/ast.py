@@ -6,8 +6,8 @@ that hold for every notation are here: which rules can be empty, which call them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 _SURROGATES = (0xD800, 0xDFFF)
 _LAST = 0x10FFFF
@@ -136,10 +136,46 @@ def names(node: Node) -> list[str]:
 
 def nullable_rules(rules: Mapping[str, Node]) -> set[str]:
     """The rules that match the empty text."""
+    return _growing(rules, nullable)
+
+
+def _growing(rules: Mapping[str, Node], test: Callable[[Node, set[str]], bool]) -> set[str]:
+    """The rules whose bodies pass `test`, which is also given the rules that are known to, until none is added."""
     found: set[str] = set()
-    while more := {name for name, body in rules.items() if name not in found and nullable(body, found)}:
-        found |= more
-    return found
+    left = _named_first(rules)
+    while True:
+        before = len(left)
+        rest = []
+        for name in left:
+            if test(rules[name], found):
+                found.add(name)
+            else:
+                rest.append(name)
+        left = rest
+        if len(left) == before or not left:
+            return found
+
+
+def _named_first(rules: Mapping[str, Node]) -> list[str]:
+    """The rules in an order in which those that a rule names come before it, where they don't name each other."""
+    calls = {name: [each for each in dict.fromkeys(names(body)) if each in rules] for name, body in rules.items()}
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in rules:
+        if start in seen:
+            continue
+        seen.add(start)
+        path = [(start, iter(calls[start]))]
+        while path:
+            name, further = path[-1]
+            deeper = next((each for each in further if each not in seen), None)
+            if deeper is None:
+                order.append(name)
+                path.pop()
+            else:
+                seen.add(deeper)
+                path.append((deeper, iter(calls[deeper])))
+    return order
 
 
 def nullable(node: Node, rules: set[str]) -> bool:
@@ -198,9 +234,16 @@ def pruned(grammar: Grammar) -> Grammar | None:
 
     None where nothing is left: no text follows the grammar.
     """
-    finite: set[str] = set()
+    finite = _growing(grammar.rules, _finite)
+
+    done: dict[int, Node | None] = {}  # grammars share nodes: each is cut once
 
     def cut(node: Node) -> Node | None:
+        if id(node) not in done:
+            done[id(node)] = found(node)
+        return done[id(node)]
+
+    def found(node: Node) -> Node | None:
         match node:
             case Chars(ranges):
                 return node if ranges else None
@@ -214,17 +257,34 @@ def pruned(grammar: Grammar) -> Grammar | None:
                 return Choice(alternatives) if alternatives else None
             case Repeat(item, least, most):
                 kept = cut(item) if most != 0 else None
-                return replace(node, item=kept) if kept is not None else EMPTY if least == 0 else None
+                return Repeat(kept, least, most) if kept is not None else EMPTY if least == 0 else None
             case Token(item):
                 kept = cut(item)
                 return Token(kept) if kept is not None else None
             case Text():
                 return node
 
-    while more := {name for name, body in grammar.rules.items() if name not in finite and cut(body) is not None}:
-        finite |= more
     if grammar.root not in finite:
         return None
     rules = {name: body for name in finite if (body := cut(grammar.rules[name])) is not None}
     used = reachable({name: names(body) for name, body in rules.items()}, [grammar.root])
     return Grammar({name: rules[name] for name in grammar.rules if name in used}, grammar.root)
+
+
+def _finite(node: Node, rules: set[str]) -> bool:
+    """Whether some finite text follows a node, given the rules that some does."""
+    match node:
+        case Chars(ranges):
+            return bool(ranges)
+        case Text():
+            return True
+        case Seq(items):
+            return all([_finite(item, rules) for item in items])
+        case Choice(items):
+            return any([_finite(item, rules) for item in items])
+        case Repeat(item, least, most):
+            return least == 0 or (most != 0 and _finite(item, rules))
+        case Name(name):
+            return name in rules
+        case Token(item):
+            return _finite(item, rules)

@@ -27,8 +27,10 @@ __all__ = ["CompiledGrammar", "GrammarMatcher", "Vocabulary", "vocabulary_of"]
 T = TypeVar("T")
 
 _KEPT = 64  # compiled grammars of a vocabulary
-# What most texts of strings consist of; the engine then needn't look at these tokens one by one.
-_COMMON = [r'[^"\\\x00-\x1F\x7F]{1,30}', r'[^"\\\x00-\x1F\x7F]+']
+# What most texts of strings consist of; the engine then needn't look at these tokens one by one.  Where a string may
+# only have so many characters more, those of the longest kind that still fits are taken together.
+_PLAIN = r'[^"\\\x00-\x1F\x7F]'
+_COMMON = [*(f"{_PLAIN}{{1,{most}}}" for most in (2, 4, 7, 10, 14, 20, 30)), f"{_PLAIN}+"]
 
 _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 2_000_000,
