@@ -98,6 +98,8 @@ class Emulator:
         return program
 
     def run(self, program: np.ndarray) -> None:
+        if not len(program):
+            return
         image = Image([program, *arrays_in([self.device, self.device.compiled, Assembly.last])])
         for address in program[:, 1]:
             image.relocate(int(address))
