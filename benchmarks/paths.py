@@ -24,9 +24,9 @@ ROWS, WIDTH = 1024, 1024
 
 
 def product(kind: str) -> Graph:
-    """One product with weights of random bytes, small enough for the processor's caches."""
+    """One product with weights of random bytes (scales of usual size), small enough for the processor's caches."""
     rng, size, stored = np.random.default_rng(0), ROWS * WIDTH, TYPES[kind]
-    data = rng.integers(0, 64, size // stored.block * stored.nbytes, np.uint8)
+    data = rng.integers(32, 64, size // stored.block * stored.nbytes, np.uint8)
     table = rng.standard_normal((64, WIDTH)).astype(np.float32).reshape(-1).view(np.uint8)
     graph = Graph()
     x = graph.embed(Weight("table", "F32", (64, WIDTH), table))

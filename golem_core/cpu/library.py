@@ -27,6 +27,14 @@ KERNELS: dict[str, Kernel] = {}
 """Every registered kernel by name; a plugin's own kernels register here too."""
 
 
+PASSES = (
+    "sroa", "instruction_combine", "simplify_cfg", "new_gvn", "loop_rotate", "instruction_combine", "simplify_cfg",
+    "dead_code_elimination",
+)  # fmt: skip
+"""What is done to traced code, which is unrolled and vectorized already: LLVM's usual passes take several times as
+long and gain nothing."""
+
+
 class Kernel:
     """A traced function, exported as `void name(i64 arguments, i64 thread, i64 threads)` unless told otherwise."""
 
@@ -51,7 +59,7 @@ def kernel(name: str, *, arity: int = 3, returns: str | None = None):
 @cache
 def core_sources() -> bytes:
     """A digest of the sources that this package's kernels are traced from."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(PASSES).encode())
     here = Path(__file__).parent
     names = ("jit.py", "target.py", "dots.py", "formats.py")
     for path in (*(here / name for name in names), *sorted((here / "kernels").glob("*.py"))):
@@ -181,11 +189,10 @@ class Library:
     def optimize(self, names: list[str]) -> llvm.ModuleRef:
         module = llvm.parse_assembly(self.trace(names))
         module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = False
-        options.slp_vectorization = False
-        builder = llvm.create_pass_builder(self.machine, options)
-        builder.getModulePassManager().run(module, builder)
+        passes = llvm.create_new_module_pass_manager()
+        for name in PASSES:
+            getattr(passes, f"add_{name}_pass")()
+        passes.run(module, llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options()))
         return module
 
     def compile(self, names: list[str]) -> bytes:

@@ -80,7 +80,7 @@ def group_of(F: type[Format]) -> int:
     """Columns that are multiplied at once: their sums, 16 rows of weights and an activation fill the registers."""
     if issubclass(F, Floats) and tracer.target.avx2:
         return 6 if tracer.target.lanes == 8 else 8
-    return 4
+    return 8 if issubclass(F, Blocks32) and tracer.target.lanes == 16 else 4
 
 
 def tile_of(F: type[Format]) -> tuple[type[Tile], int]:
