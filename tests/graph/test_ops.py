@@ -50,7 +50,7 @@ def device(request):
 def poison(compiled) -> None:
     """Makes numbers that are none of what a pass must write before it reads, and of the results themselves."""
     if isinstance(compiled, CpuPass):
-        for memory in (compiled.arena, compiled.scratch, *compiled.outputs.values()):
+        for memory in (compiled.arena, compiled.scratch, *(m for each in compiled.outputs for m in each.values())):
             memory.fill(0xFF)
 
 
