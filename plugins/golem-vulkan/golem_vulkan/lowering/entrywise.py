@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -66,19 +67,37 @@ def slice_(target: Target, p: Planner, node: Node) -> None:
     x, y, full = p.read(node["x"]), p.write(node.results[0]), node["x"].shape[-1]
     n = node["stop"] - node["start"]
     moved = Operand(x.buffer, x.rows, x.stride, x.start + 4 * node["start"])
-    rearrange(p, moved, y, node.results[0].size, (1, n), (full, 0))
+    rearrange(p, moved, y, node.results[0].size, (1, n), (full, 0), (n, 0))
 
 
 def transpose(target: Target, p: Planner, node: Node) -> None:
     x, y, (a, b, *rest) = p.read(node["x"]), p.write(node.results[0]), node["x"].shape
     inner = prod(rest)
-    rearrange(p, x, y, node["x"].size, (a, inner), (inner, b * inner))
+    rearrange(p, x, y, node["x"].size, (a, inner), (inner, b * inner), (a * inner, inner))
 
 
-def rearrange(p: Planner, x: Operand, y: Operand, n: int, sizes: tuple[int, int], steps: tuple[int, int]) -> None:
+def concat(target: Target, p: Planner, node: Node) -> None:
+    parts, y = [p.read(node[name]) for name in "ab"], p.write(node.results[0])
+    full, start = node.results[0].shape[-1], 0
+    for x, name in zip(parts, "ab", strict=True):
+        n = node[name].shape[-1]
+        rearrange(p, x, replace(y, start=y.start + 4 * start), node[name].size, (1, n), (n, 0), (full, 0))
+        start += n
+
+
+def rearrange(
+    p: Planner,
+    x: Operand,
+    y: Operand,
+    n: int,
+    sizes: tuple[int, int],
+    steps: tuple[int, int],
+    to: tuple[int, int],
+) -> None:
+    """Entry (a, b, c), b and c below `sizes`, goes from a * steps[0] + b * steps[1] + c to where `to` says likewise."""
     launch(
         p, "rearrange", (THREADS, 0), (groups_of(n, THREADS), p.capacity[y.rows]),
-        x, y, Rows(y.rows), n, *sizes, *steps, x.stride, y.stride,
+        x, y, Rows(y.rows), n, *sizes, *steps, *to, x.stride, y.stride,
     )  # fmt: skip
 
 
@@ -87,7 +106,7 @@ def input_(target: Target, p: Planner, node: Node) -> None:
     y, n = p.write(node.results[0]), node.results[0].size
     launch(
         p, "rearrange", (THREADS, 1), (groups_of(n, THREADS), p.capacity[y.rows]),
-        Given(node["name"]), y, Rows(y.rows), n, 1, n, n, 0, 4 * n, y.stride,
+        Given(node["name"]), y, Rows(y.rows), n, 1, n, n, 0, n, 0, 4 * n, y.stride,
     )  # fmt: skip
 
 

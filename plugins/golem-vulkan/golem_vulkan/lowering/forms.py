@@ -40,5 +40,5 @@ def gather(p: Planner, x: Operand, y: Operand) -> None:
     n = y.stride // 4
     launch(
         p, "rearrange", (THREADS, 1), (groups_of(n, THREADS), p.capacity[y.rows]),
-        x, y, Rows(y.rows), n, 1, n, n, 0, x.stride, y.stride,
+        x, y, Rows(y.rows), n, 1, n, n, 0, n, 0, x.stride, y.stride,
     )  # fmt: skip

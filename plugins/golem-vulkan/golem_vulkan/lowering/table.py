@@ -14,6 +14,7 @@ PLAIN = {
     "attend_columns": attention.attend_columns,
     "causal_conv1d": recurrence.causal_conv1d,
     "combine": products.combine,
+    "concat": entrywise.concat,
     "delta_net": recurrence.delta_net,
     "embed": products.embed,
     "expert_linear": products.expert_linear,
