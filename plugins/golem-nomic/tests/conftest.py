@@ -66,8 +66,26 @@ def add_facts(writer: gguf.GGUFWriter, facts: Mapping[str, Any]) -> None:
         add.get(type(value), writer.add_array)(key, value)
 
 
+HALVES = {"Q4_K": {0: 1 / 200, 2: 7.5 / 200}, "Q5_K": {0: 1 / 400, 2: 15.5 / 400}, "Q6_K": {208: 1 / 1024}}
+"""Where the float16 scales of a block stand, and their size for entries of about 1 around 0."""
+
+
+def k_quant(kind: str, like: np.ndarray) -> np.ndarray:
+    """Random bytes that are the blocks of a matrix, with scales that fit the size of another's entries."""
+    source = np.random.default_rng(like.size)
+    size, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    blocks = source.integers(0, 256, (*like.shape[:-1], like.shape[-1] // size, nbytes), dtype=np.uint8)
+    scales = source.uniform(0.5, 1, blocks.shape[:-1]) * like.std()
+    for at, each in HALVES[kind].items():
+        blocks[..., at : at + 2] = (scales * each).astype(np.float16)[..., None].view(np.uint8)
+    return blocks.reshape(*like.shape[:-1], -1)
+
+
 def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray | None], kind: str = "F32") -> Path:
-    """A file with these keys and tensors; matrices, but for the router and the types, are stored as `kind`."""
+    """A file with these keys and tensors; matrices, but for the router and the types, are stored as `kind`.
+
+    K-quants, which gguf does not make, are random blocks of about the size that the matrix has.
+    """
     writer = gguf.GGUFWriter(path, "nomic-bert-moe")
     add_facts(writer, facts)
     quantization = gguf.GGMLQuantizationType[kind]
@@ -75,7 +93,8 @@ def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray
         if array is None:
             continue
         if array.ndim > 1 and kind != "F32" and "gate_inp" not in name and "token_types" not in name:
-            writer.add_tensor(name, gguf.quantize(array, quantization), raw_dtype=quantization)
+            data = k_quant(kind, array) if kind in HALVES else gguf.quantize(array, quantization)
+            writer.add_tensor(name, data, raw_dtype=quantization)
         else:
             writer.add_tensor(name, np.ascontiguousarray(array, np.float32))
     writer.write_header_to_file()
