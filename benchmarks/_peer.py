@@ -1,7 +1,7 @@
 """Runs llama.cpp's server, from the package xllamacpp, until standard input is closed.
 
 It runs under the peer's own Python and takes its settings as one JSON object: model, port, slots, context (of a
-slot), threads and flash ("on", "off" or "auto").
+slot), threads, flash ("on", "off" or "auto"), and for embeddings batch, the positions of a pass.
 """
 
 import json
@@ -23,7 +23,8 @@ def main() -> None:
     params.port = settings["port"]
     params.n_parallel = settings["slots"]
     params.n_ctx = settings["slots"] * settings["context"]
-    params.n_batch = params.n_ubatch = 512
+    params.embedding = "batch" in settings
+    params.n_batch = params.n_ubatch = settings.get("batch", 512)
     params.cont_batching = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.flash_attn_type = kinds[settings["flash"]]

@@ -118,22 +118,34 @@ class Server:
 
 def golem(model: Path, *, slots: int, context: int, threads: int, cache: Path | None = None) -> Server:
     """`golem serve` with `slots` conversations of `context` positions each, and its kernels in `cache`."""
+    return _golem(cache, model=model, parallel=slots, context=slots * context, threads=threads)
+
+
+def golem_embedder(model: Path, *, threads: int) -> Server:
+    """`golem serve` with an embedding model alone."""
+    return _golem(None, embed=model, threads=threads)
+
+
+def _golem(cache: Path | None, **options: Any) -> Server:
     port = _free_port()
-    options = {
-        "model": model,
-        "addr": f"127.0.0.1:{port}",
-        "parallel": slots,
-        "context": slots * context,
-        "threads": threads,
-    }
+    options["addr"] = f"127.0.0.1:{port}"
     arguments = [text for name, value in options.items() for text in (f"-{name}", str(value))]
     program = "from golem_core.cli import main; main()"
     command = [sys.executable, "-c", program, "serve", *arguments]
     return Server("golem", command, port, None if cache is None else {"GOLEM_CACHE": str(cache)})
 
 
-def peer(python: str, model: Path, *, slots: int, context: int, threads: int, flash: str = "auto") -> Server:
-    """llama.cpp's server, likewise."""
+def peer(
+    python: str,
+    model: Path,
+    *,
+    slots: int,
+    context: int,
+    threads: int,
+    flash: str = "auto",
+    batch: int | None = None,
+) -> Server:
+    """llama.cpp's server, likewise; with a `batch`, for embeddings in passes of so many positions."""
     port = _free_port()
     settings = {
         "model": str(model.resolve()),
@@ -143,6 +155,8 @@ def peer(python: str, model: Path, *, slots: int, context: int, threads: int, fl
         "threads": threads,
         "flash": flash,
     }
+    if batch is not None:
+        settings["batch"] = batch
     command = [python, str(Path(__file__).with_name("_peer.py")), json.dumps(settings)]
     return Server(f"llama.cpp (flash attention {flash})", command, port)
 

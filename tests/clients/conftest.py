@@ -41,3 +41,22 @@ def echo() -> Iterator[Any]:
         template: Any = chat.template
         template.render = lambda messages, **settings: messages[-1]["content"]
         yield live
+
+
+@pytest.fixture
+def embedding() -> Iterator[Any]:
+    """A live server with an embedding model alone, whose vectors tell their texts."""
+    fixtures = _fixtures()
+    from fake_embedder import fake_embedder
+
+    from golem_core.server.embedding import OPTION, ServedEmbedder
+
+    loaded, _ = fake_embedder(limit=64, width=256)
+    part = ServedEmbedder("fake-embedder", loaded)
+
+    def prepare(server: Any) -> None:
+        server.parts[OPTION], server.chat, server.name = part, None, part.name
+
+    for launch in fixtures.servers():
+        yield launch(prepare=prepare)
+    part.close()

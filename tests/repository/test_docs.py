@@ -44,14 +44,15 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         about.mkdir()
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: golem-{name}\nVersion: 0.1.0\n")
         (about / "entry_points.txt").write_text(f"[golem]\n{name} = {module}\n")
-    subprocess.run([sys.executable, "make_toy.py"], cwd=folder, check=True)
+    for script in ("make_toy.py", "make_bag.py"):
+        subprocess.run([sys.executable, script], cwd=folder, check=True)
     return folder
 
 
 def start(shop: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOLEM_")}
     path = os.pathsep.join(filter(None, [str(shop), os.environ.get("PYTHONPATH")]))
-    environment |= {"PYTHONPATH": path, "GOLEM_PLUGINS": "toy,numpy,planned,lipogram,count,extras"} | settings
+    environment |= {"PYTHONPATH": path, "GOLEM_PLUGINS": "toy,bag,numpy,planned,lipogram,count,extras"} | settings
     program = [sys.executable, "-c", "from golem_core.cli import main; main()", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(program, cwd=shop, env=environment, text=True, encoding="utf-8", **pipes)
@@ -79,7 +80,7 @@ def module(shop: Path, name: str) -> ModuleType:
 def test_the_page_has_an_example_of_every_kind() -> None:
     assert {name.removesuffix(".py") for name in EXAMPLES} == {
         *("pyproject.toml", "make_toy", "golem_toy", "golem_clamp", "golem_numpy", "golem_planned"),
-        *("golem_lipogram", "golem_count", "golem_extras"),
+        *("golem_bag", "make_bag", "golem_lipogram", "golem_count", "golem_extras"),
     }
 
 
@@ -93,6 +94,7 @@ def test_every_example_is_found_with_its_hooks(shop: Path) -> None:
     assert [each["failures"] for each in listed] == [[]] * len(listed)
     assert {each["name"]: each["hooks"] for each in listed if each["name"] != "golem-core"} == {
         "toy": ["golem_architectures"],
+        "bag": ["golem_architectures"],
         "numpy": ["golem_devices"],
         "planned": ["golem_devices"],
         "lipogram": ["golem_samplers"],
@@ -106,6 +108,44 @@ def test_the_architecture_answers_on_every_device(shop: Path, device: str) -> No
     answer = golem(shop, "run", "-model", "toy.gguf", "-device", device, "-n", "8", "-p", "xyzabc")
     assert answer.strip() == "defghijk"
     assert f"-p xyzabc       # {answer.strip()}" in TEXT
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_embedding_model_answers_on_every_device(shop: Path, device: str) -> None:
+    lines = golem(shop, "embed", "-embed", "bag.gguf", "-device", device, "-dimensions", "8", "ab", "abba", "c")
+    answers = [json.loads(line) for line in lines.splitlines()]
+    assert [each["text"] for each in answers] == ["ab", "abba", "c"]
+    with open_model(shop / "bag.gguf") as file:
+        table = file.weights.token_embd.dequantize()
+    for answer in answers:
+        mean = table[[1 + byte for byte in answer["text"].encode()]].mean(0)[:8]
+        np.testing.assert_allclose(answer["embedding"], mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_the_embedding_model_is_served_alone_and_as_the_model(shop: Path) -> None:
+    for option in ("-embed", "-model"):
+        running = start(shop, "serve", option, "bag.gguf", "-addr", "127.0.0.1:0")
+        try:
+            assert running.stderr is not None
+            said = ""
+            while (found := re.search(r"http://127\.0\.0\.1:\d+", said)) is None:
+                line = running.stderr.readline()
+                assert line, f"the server ended: {said}"
+                said += line
+            answer = httpx.post(f"{found[0]}/v1/embeddings", json={"input": ["ab", "ba"]}).json()
+            vectors = [each["embedding"] for each in answer["data"]]
+            np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+            assert (len(vectors[0]), answer["model"]) == (32, "bag")
+            assert httpx.post(f"{found[0]}/v1/chat/completions", json={}).status_code == 404
+        finally:
+            running.terminate()
+            running.communicate(timeout=60)
+
+
+def test_two_embedding_models_are_one_too_many(shop: Path) -> None:
+    running = start(shop, "serve", "-embed", "bag.gguf", "-model", "bag.gguf", "-addr", "127.0.0.1:0")
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 1 and "it is an embedding model, and -embed names one too" in error
 
 
 def test_the_command_prints_tokens(shop: Path) -> None:
