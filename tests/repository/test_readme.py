@@ -86,8 +86,10 @@ def server() -> Iterator[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOLEM_")}
     program = "from golem_core.cli import main; main()"
     running = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "-model", str(MODEL), "-embed", str(EMBEDDER)]
-        + ["-addr", "127.0.0.1:0", "-context", "512"],
+        [
+            *(sys.executable, "-c", program, "serve", "-model", str(MODEL), "-embed", str(EMBEDDER)),
+            *("-addr", "127.0.0.1:0", "-context", "512"),
+        ],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
