@@ -37,9 +37,10 @@ def test_tokens_are_added_and_removed_also_those_that_share_a_byte():
 
 
 @pytest.mark.parametrize("size", [5, 8, 300])
-def test_the_logits_of_all_others_become_minus_infinity(size):
+@pytest.mark.parametrize("others", [1, 3, 100])
+def test_the_logits_of_all_others_become_minus_infinity(size, others):
     random = np.random.default_rng(1)
-    tokens = {token for token in range(size) if token % 3}
+    tokens = {token for token in range(size) if token % others}
     logits = random.normal(0, 100, size).astype(np.float32)
     logits[4] = -np.inf
     held = logits.copy()

@@ -52,17 +52,17 @@ class TokenSet:
 
     def add(self, tokens: np.ndarray) -> None:
         """Put tokens (int64 (n,)) in; those that are not below `size` are ignored."""
-        at, bits = self._places(tokens)
+        at, bits = self._bytes_of(tokens)
         np.bitwise_or.at(self._bits, at, bits)
 
     def remove(self, tokens: np.ndarray) -> None:
         """Take tokens out."""
-        at, bits = self._places(tokens)
+        at, bits = self._bytes_of(tokens)
         np.bitwise_and.at(self._bits, at, ~bits)
 
     def ids(self) -> np.ndarray:
         """The tokens in ascending order: int64 (n,)."""
-        return np.flatnonzero(self.flags())
+        return _places(self._bits)
 
     def flags(self) -> np.ndarray:
         """For each token whether it is in the set: bool (size,)."""
@@ -70,11 +70,24 @@ class TokenSet:
 
     def hold(self, logits: np.ndarray) -> None:
         """Make the logits (float32 (size,), none infinite above) of all other tokens minus infinity."""
-        logits += _ADDED.take(self._bits).view(np.float32)[: self.size]
+        others = ~self._bits
+        if self.size & 7:
+            others[-1] &= (1 << (self.size & 7)) - 1
+        if int(np.count_nonzero(others)) * 4 <= len(others):
+            logits[_places(others)] = -np.inf
+        else:
+            logits += _ADDED.take(self._bits).view(np.float32)[: self.size]
 
-    def _places(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _bytes_of(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         tokens = tokens[tokens < self.size]
         return tokens >> 3, np.left_shift(1, tokens & 7).astype(np.uint8)
+
+
+def _places(bits: np.ndarray) -> np.ndarray:
+    """Where the bits are that are set, in ascending order: int64 (n,).  Bytes that are 0 are passed over."""
+    at = np.flatnonzero(bits != 0)
+    within = np.flatnonzero(np.unpackbits(bits[at], bitorder="little").view(bool))
+    return (at[within >> 3] << 3) + (within & 7)
 
 
 def _fitted(bits: np.ndarray, size: int) -> np.ndarray:
