@@ -57,6 +57,7 @@ def rows(smollm: Path, gemma: Path | None) -> list[Row]:
     short = ["--rounds", "3", "--prompts", "512", "--batches", "1,4,16"]
     found += [Row(versus, *made("qwen3-0.6b", mix), MIDDLE) for mix in ("Q4_0", "Q4_K_M")]
     found += [Row(versus, *made("qwen3-4b", "Q4_K_M"), LARGE)]
+    found += [Row(versus, *made("qwen35-27b-cut", mix), MIDDLE) for mix in ("Q4_0", "Q4_K_M")]
     mixture = [*MIDDLE[:2], "--prompts", "512", "--batches", "1", "--generate", "24", "--flash", "auto"]
     found += [Row(versus, *made("26b-a4b-cut", "Q4_0"), mixture)]
     if gemma is not None:
