@@ -53,7 +53,7 @@ def run(path: Path, options: Any) -> dict[str, Any]:
             groups.setdefault(kind(step.kernel), []).append(number)
         results = []
         for name, numbers in groups.items():
-            program = compiled.program[numbers].copy()
+            program = compiled.programs[0][numbers].copy()
             program[-1, 2] = 1
 
             def part(program: np.ndarray = program) -> None:
