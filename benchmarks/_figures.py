@@ -18,8 +18,8 @@ PEER_NOTE = (
 )
 
 
-def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """A parser with the options that every benchmark has."""
+def arguments(description: str, rounds: int, *, markdown: bool = False) -> argparse.ArgumentParser:
+    """A parser with the options that every benchmark has, and --markdown for one that writes rows of tables."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", type=Path, help="GGUF file; by default the installed model package")
     parser.add_argument("--threads", type=positive, default=2, help="threads of each side (default 2)")
@@ -32,7 +32,8 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
         help="wait for moments in which nothing else runs, up to so long in all (Linux)",
     )
     parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
-    parser.add_argument("--markdown", action="store_true", help="write rows of a Markdown table instead")
+    if markdown:
+        parser.add_argument("--markdown", action="store_true", help="write rows of a Markdown table instead")
     return parser
 
 

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 import _figures
-import random_model
-import requantize
+import _random_model
+import _requantize
 import serving
 import startup
 import versus_llamacpp
@@ -52,7 +52,7 @@ def rows(smollm: Path, gemma: Path | None) -> list[Row]:
     found = [Row(startup, str(smollm)), Row(versus, str(smollm), None, SMALL)]
     if gemma is not None:
         found += [Row(startup, str(gemma)), Row(versus, str(gemma), None, SMALL)]
-    random = lambda shape, mix: partial(random_model.write, shape=random_model.SHAPES[shape], mix=mix, donor=smollm)
+    random = lambda shape, mix: partial(_random_model.write, shape=_random_model.SHAPES[shape], mix=mix, donor=smollm)
     made = lambda shape, mix: (f"{shape}-{mix}.gguf", random(shape, mix))
     short = ["--rounds", "3", "--prompts", "512", "--batches", "1,4,16"]
     found += [Row(versus, *made("qwen3-0.6b", mix), MIDDLE) for mix in ("Q4_0", "Q4_K_M")]
@@ -61,9 +61,9 @@ def rows(smollm: Path, gemma: Path | None) -> list[Row]:
     mixture = [*MIDDLE[:2], "--prompts", "512", "--batches", "1", "--generate", "24", "--flash", "auto"]
     found += [Row(versus, *made("26b-a4b-cut", "Q4_0"), mixture)]
     if gemma is not None:
-        found += [Row(versus, "gemma-3-270m-F16.gguf", partial(requantize.write, source=gemma, kind="F16"), short)]
+        found += [Row(versus, "gemma-3-270m-F16.gguf", partial(_requantize.write, source=gemma, kind="F16"), short)]
     for kind in ("Q4_0", "Q8_0"):
-        found += [Row(versus, f"SmolLM2-135M-{kind}.gguf", partial(requantize.write, source=smollm, kind=kind), short)]
+        found += [Row(versus, f"SmolLM2-135M-{kind}.gguf", partial(_requantize.write, source=smollm, kind=kind), short)]
     found += [Row(versus, *made("qwen3-4b", "Q4_0"), LARGE)]
     found += [Row(serving, str(each), None, ["--rounds", "2"]) for each in (smollm, gemma) if each is not None]
     return found

@@ -241,7 +241,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3)
+    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3, markdown=True)
     parser.add_argument("--clients", type=_figures.counts, default=[1, 2, 4, 8], help="default 1,2,4,8")
     parser.add_argument("--slots", type=_figures.positive, default=8, help="slots of each server (default 8)")
     parser.add_argument("--tokens", type=_figures.positive, default=64, help="tokens of an answer (default 64)")

@@ -121,7 +121,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    options = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3).parse_args()
+    options = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3, markdown=True).parse_args()
     report = run(_figures.model_path(options.model), options)
     if options.json:
         _figures.print_json(report)

@@ -173,7 +173,7 @@ def _ids(vocabulary: int, length: int, number: int, seed: str) -> list[list[int]
 
 
 def main() -> None:
-    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=5)
+    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=5, markdown=True)
     parser.add_argument("--prompts", type=_figures.counts, default=[512, 128, 32], help="default 512,128,32")
     parser.add_argument("--generate", type=_figures.positive, default=64, help="tokens to generate (default 64)")
     parser.add_argument("--batches", type=_figures.counts, default=[1, 4, 8], help="default 1,4,8")
