@@ -22,11 +22,11 @@ import numpy as np
 from golem_core.engine.conversation import Conversation
 from golem_core.engine.drafting import prepare
 from golem_core.engine.lending import Lent
-from golem_core.engine.request import FinishReason, Generation, GenerationRequest
+from golem_core.engine.request import FinishReason, Generation, GenerationRequest, check
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
 from golem_core.engine.slots import SlotPool, SlotState
-from golem_core.errors import BadRequest, GolemError, Unavailable
+from golem_core.errors import GolemError, Unavailable
 from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Engine:
         outside the vocabulary, a budget below 1, and sampling values that a stage refuses; GolemError when the
         engine is closed.
         """
-        self._check(request)
+        check(request, self.model.vocab_size, self.context, self.slots)
         context = SamplerContext(self.model.vocab_size, request.prompt, self.model.tokenizer)
         chain = SamplerChain.build(self._stages, request.sampling, context)
         generation = Generation(len(request.prompt), self._notice)
@@ -184,27 +184,6 @@ class Engine:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _check(self, request: GenerationRequest) -> None:
-        prompt, limit = request.prompt, self.slot_context
-        if not prompt:
-            raise BadRequest("the prompt is empty", param="prompt")
-        if len(prompt) >= limit:
-            share = f" (-context {self.context} divided among {self.slots})" if self.slots > 1 else ""
-            raise BadRequest(
-                f"the prompt has {len(prompt)} tokens, and a conversation holds fewer than {limit}{share}; "
-                "shorten it or start with a larger -context",
-                code="context_length_exceeded",
-                n_prompt_tokens=len(prompt),
-                n_ctx=limit,
-            )
-        if min(prompt) < 0 or max(prompt) >= self.model.vocab_size:
-            wrong = next(token for token in prompt if not 0 <= token < self.model.vocab_size)
-            raise BadRequest(
-                f"the prompt has the token {wrong}; the vocabulary ends at {self.model.vocab_size - 1}", param="prompt"
-            )
-        if request.max_tokens < 1:
-            raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
 
     def _notice(self) -> None:
         """A conversation was cancelled, perhaps by the garbage collector in the middle of anything on any thread, so

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -36,6 +37,27 @@ class GenerationRequest:
     logprobs: bool = False
     top_logprobs: int = 0
     shown: frozenset[int] = frozenset()
+
+
+def check(request: GenerationRequest, vocabulary: int, context: int, slots: int) -> None:
+    """Raises BadRequest for what `Engine.submit` refuses, `context` positions being divided among `slots`."""
+    prompt, limit = request.prompt, context // slots
+    if not prompt:
+        raise BadRequest("the prompt is empty", param="prompt")
+    if len(prompt) >= limit:
+        share = f" (-context {context} divided among {slots})" if slots > 1 else ""
+        raise BadRequest(
+            f"the prompt has {len(prompt)} tokens, and a conversation holds fewer than {limit}{share}; "
+            "shorten it or start with a larger -context",
+            code="context_length_exceeded",
+            n_prompt_tokens=len(prompt),
+            n_ctx=limit,
+        )
+    if min(prompt) < 0 or max(prompt) >= vocabulary:
+        wrong = next(token for token in prompt if not 0 <= token < vocabulary)
+        raise BadRequest(f"the prompt has the token {wrong}; the vocabulary ends at {vocabulary - 1}", param="prompt")
+    if request.max_tokens < 1:
+        raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
