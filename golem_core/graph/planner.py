@@ -361,7 +361,7 @@ class Planner:
         self.steps.append(Step(kernel, args))
 
     def prepare(self, name: str, *args: Any) -> None:
-        """Adds something that the host does before the first step, such as reading rows of a table from a file."""
+        """Adds something that the host does before the first step, such as copying an input."""
         self.prologue.append(Step(name, args))
 
     # ------------------------------------------------------------ memory
