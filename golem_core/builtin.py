@@ -29,7 +29,7 @@ def _probe_cpu() -> str:
 def _open_cpu(options: Mapping[str, Any]) -> Any:
     from golem_core.cpu.device import CpuDevice
 
-    return CpuDevice(threads=options.get("threads"))
+    return CpuDevice(threads=options.get("threads"), kv=options.get("kv", "f16"))
 
 
 @hookimpl

@@ -19,6 +19,7 @@ __all__ = [
     "address",
     "duration",
     "keys",
+    "kv",
     "natural",
     "origin",
     "origins",
@@ -111,6 +112,13 @@ def keys(text: str) -> tuple[str, ...]:
     return found
 
 
+def kv(text: str) -> str:
+    """Read how keys and values are kept."""
+    if text.strip().lower() not in ("f16", "f32", "q8_0"):
+        raise ValueError("expected f16, f32 or q8_0")
+    return text.strip().lower()
+
+
 def token(text: str) -> str:
     """Read a token that goes into a header: visible ASCII characters, or nothing."""
     if not all("!" <= character <= "~" for character in text.strip()):
@@ -169,6 +177,14 @@ CORE_OPTIONS = (
     Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=(*_ALL, "embed")),
     Option(
         "threads", "Threads of the device; by default it decides.", positive, example="N", commands=(*_ALL, "embed")
+    ),
+    Option(
+        "kv",
+        "How the device keeps keys and values: f16, f32 or q8_0 (8 bits, half the memory of f16); for the CPU.",
+        kv,
+        "f16",
+        example="TYPE",
+        commands=_ALL,
     ),
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),

@@ -56,11 +56,3 @@ class RingFact:
 @dataclass(frozen=True)
 class Counter:
     """A word of the step's own that is zero before every pass: by it threads claim pieces of work."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Floats of scratch memory that the scores of one head need, for a window; `dim` more hold its query."""
-
-    window: int | None
-    dim: int

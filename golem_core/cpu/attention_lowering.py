@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from golem_core.cpu.arguments import Constant, Counter, RingFact, Score, Scratch, Vector
-from golem_core.cpu.kernels.attention import GROUPS, name_of
+from golem_core.cpu.arguments import Constant, Counter, RingFact, Scratch, Vector
+from golem_core.cpu.kernels.cells import block_bytes
+from golem_core.cpu.kernels.rotation import name_of
+from golem_core.cpu.kernels.scores import PARTS, room_bytes
 from golem_core.errors import Unsupported
 from golem_core.graph.ops import rope_frequencies
-from golem_core.graph.planner import Count, Fact, Match, Operand, Planner, State
-from golem_core.graph.value import ALL, Node
+from golem_core.graph.planner import Count, Fact, Match, Operand, Planner, State, replace
+from golem_core.graph.value import ALL, RUNS, Node
 
 EVERYTHING = 1 << 40
 """The window of attention that sees every position."""
 
 
 class AttentionLowering:
-    """Emitters for a device whose rings hold `kv` ("f16" or "f32")."""
+    """Emitters for a device whose rings hold `kv` ("f16", "f32" or "q8_0")."""
 
     def __init__(self, kv: str):
         self.kv = kv
@@ -62,8 +64,13 @@ class AttentionLowering:
     def emit_store(self, p: Planner, m: Match) -> None:
         node, rope, norm = m["store"], m.get("rope"), m.get("norm")
         ring = node["ring"]
-        if ring.dim % 16:
-            raise Unsupported(f"store: heads of {ring.dim} components; the CPU takes multiples of 16")
+        multiple = 32 if self.kv == "q8_0" else 16
+        if ring.dim % multiple:
+            raise Unsupported(
+                f"store: heads of {ring.dim} components; with -kv {self.kv} the CPU takes multiples of {multiple}"
+            )
+        if self.kv == "q8_0" and ring.dim > 32 * PARTS:
+            raise Unsupported(f"store: heads of {ring.dim} components; -kv q8_0 takes {32 * PARTS} at most")
         first = norm or rope
         k = p.read(first["x"] if first else node["k"])
         v = p.read(node["v"])
@@ -78,23 +85,30 @@ class AttentionLowering:
 
     def attend(self, p: Planner, node: Node) -> None:
         ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
-        group = heads // ring.heads
-        most = next(m for m in GROUPS if group % m == 0)
         q, y = p.read(node["q"]), p.write(node.results[0])
         p.step(
-            f"attend_{self.kv}_{most}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
+            f"attend_{self.kv}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
             Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(0), Score(window, dim),
-            Counter(), float(node["scale"]), float(node["softcap"] or 0),
+            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(room_bytes(dim)), Counter(),
+            float(node["scale"]), float(node["softcap"] or 0),
         )  # fmt: skip
 
     def attend_columns(self, p: Planner, node: Node) -> None:
         (heads, dim), kv_heads, window = node["q"].shape, node["k"].shape[0], node["window"]
         q, k, v = p.read(node["q"]), p.read(node["k"], rows=ALL), p.read(node["v"], rows=ALL)
-        y = p.write(node.results[0])
-        facts = (Fact(y.rows, name) for name in ("index", "first", "end"))
+        padded = -(-dim // 16) * 16
+        positions = -(-p.capacity[ALL] // 16) * 16 + 16 * p.capacity[RUNS]
+        head_bytes = positions // 16 * block_bytes("f32", padded)
+        keys, values = (p.workspace(("columns", half), kv_heads * head_bytes) for half in ("keys", "values"))
         p.step(
-            "attend_columns", q, q.stride, k, k.stride, v, v.stride, y, y.stride, *facts, heads, kv_heads, dim,
-            EVERYTHING if window is None else window, Count(y.rows), Scratch(4 * p.capacity[ALL]), Counter(),
+            "pack_columns", k, k.stride, v, v.stride, replace(keys, writes=True), replace(values, writes=True),
+            head_bytes, kv_heads, dim, padded, *(Fact(RUNS, name) for name in ("first", "length", "aligned")),
+            Count(RUNS),
+        )  # fmt: skip
+        y = p.write(node.results[0])
+        facts = (Fact(y.rows, name) for name in ("slot", "index", "first", "end", "aligned"))
+        p.step(
+            "attend_columns", q, q.stride, keys, values, head_bytes, y, y.stride, *facts, heads, kv_heads, dim, padded,
+            EVERYTHING if window is None else window, Count(y.rows), Scratch(room_bytes(padded)), Counter(),
             float(node["scale"]),
         )  # fmt: skip

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu import team as teams
-from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Score, Scratch, Table, Vector
+from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Scratch, Table, Vector
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
-    column_attention,
+    cells,
     elementwise,
     experts,
     hadamard,
@@ -25,6 +25,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     program,
     quantize,
     recurrence,
+    rotation,
 )
 from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
 from golem_core.cpu.memory import usable, zeroed
@@ -43,20 +44,24 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
-FACTS = ("token", "position", "slot", "index", "first", "end", "length")
-"""What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies."""
+FACTS = ("token", "position", "slot", "index", "first", "end", "length", "aligned")
+"""What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies: its first
+column, its end, and where it would begin if every run before took a multiple of 16 columns."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
 
 class CpuDevice:
-    """`threads` (default: physical cores) threads; KV rings of "f16" or "f32".  Several models share the threads."""
+    """`threads` (default: physical cores) threads; KV rings of "f16", "f32" or "q8_0".
+
+    Several models share the threads.
+    """
 
     name = "cpu"
 
     def __init__(self, *, threads: int | None = None, kv: str = "f16", library: Any = None):
-        if kv not in attention.KV_BYTES:
-            raise Unsupported(f"kv {kv!r}: the CPU keeps keys and values as {' or '.join(attention.KV_BYTES)}")
+        if kv not in cells.KINDS:
+            raise Unsupported(f"kv {kv!r}: the CPU keeps keys and values as {' or '.join(cells.KINDS)}")
         most = max(16, 4 * (os.cpu_count() or 1))
         if threads is not None and not 1 <= threads <= most:
             raise GolemError(f"-threads {threads}: this machine's {os.cpu_count()} processors can use 1 to {most}")
@@ -95,8 +100,7 @@ class CpuDevice:
     def check_states(self, graph: Graph, slots: int, context: int, width: int, spare: int = 0) -> None:
         """Raises GolemError where the states of `slots` conversations, and `spare` more copies of the recurrent ones,
         are larger than the memory there is."""
-        per_position = {ring: 2 * ring.heads * ring.dim * attention.KV_BYTES[self.kv] for ring in graph.rings}
-        needed = sum(size * ring_length(ring, context, width) for ring, size in per_position.items())
+        needed = sum(2 * slot_bytes(ring, ring_length(ring, context, width), self.kv) for ring in graph.rings)
         recurrent = sum(4 * prod(state.shape) for state in graph.recurrent)
         needed = slots * (needed + recurrent) + spare * recurrent
         there = usable()
@@ -212,8 +216,7 @@ class CpuPass:
         self.width, self.capacity = capacity[ALL], capacity
         self.lengths = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
         self.rings = tuple(Ring(self.lengths[r], r.window) for r in graph.rings)
-        size = attention.KV_BYTES[device.kv]
-        self.slot_bytes = {r: r.heads * r.dim * n * size for r, n in self.lengths.items()}
+        self.slot_bytes = {ring: slot_bytes(ring, n, device.kv) for ring, n in self.lengths.items()}
         self.states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]] = {
             r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()
         }
@@ -274,18 +277,8 @@ class CpuPass:
         }
 
     def scratch_size(self, plan: Plan) -> int:
-        sizes = [64]
-        for step in plan.steps:
-            for a in step.args:
-                if isinstance(a, Scratch):
-                    sizes.append(a.size)
-                if isinstance(a, Score):
-                    sizes.append(4 * max(attention.GROUPS) * (self.span(a.window) + a.dim))
-        return -(-max(sizes) // 64) * 64
-
-    def span(self, window: int | None) -> int:
-        """Floats that hold the scores of one head: what it may see, in whole blocks of 16 positions."""
-        return -(-min(window or self.context, self.context) // 16) * 16 + 32
+        sizes = [a.size for step in plan.steps for a in step.args if isinstance(a, Scratch)]
+        return -(-max(64, *sizes, 64) // 64) * 64
 
     def resolvers(self) -> dict[type, Callable[[Any], Any]]:
         def ring_fact(a: RingFact) -> int:
@@ -299,7 +292,6 @@ class CpuPass:
             Count: lambda a: self.counts[a.rows].ctypes.data,
             Fact: lambda a: self.facts[a.rows, a.name].ctypes.data,
             Scratch: lambda a: [self.scratch.ctypes.data, self.scratch_stride],
-            Score: lambda a: self.span(a.window),
             RingFact: ring_fact,
             Counter: lambda a: next(self.free_counters),
         }
@@ -365,9 +357,11 @@ class CpuPass:
         length = np.diff(first, append=len(slot))
         for name in ("token", "position", "slot"):
             self.facts[RUNS, name][:n] = getattr(columns, name)[first]
-        for name, fact in {"index": first, "first": first, "end": first + length, "length": length}.items():
+        facts = {"first": first, "end": first + length, "length": length}
+        facts["aligned"] = np.cumsum(length + 15 & -16) - (length + 15 & -16)
+        self.facts[RUNS, "index"][:n] = first
+        for name, fact in facts.items():
             self.facts[RUNS, name][:n] = fact
-        for name, fact in {"first": first, "end": first + length}.items():
             every = self.facts[ALL, name]
             every[: len(slot)] = np.repeat(fact, length)
             self.facts[SCORED, name][: len(columns.scored)] = every[columns.scored]
@@ -419,7 +413,12 @@ def spare(tentative: int) -> int:
 def reads_runs(plan: Plan) -> bool:
     """Whether any step wants to know which columns belong together."""
     facts = [a for step in plan.steps for a in step.args if isinstance(a, (Fact, Count))]
-    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in ("first", "end")) for a in facts)
+    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in FACTS[4:]) for a in facts)
+
+
+def slot_bytes(ring: KVRing, length: int, kv: str) -> int:
+    """Bytes of one slot's keys, or values, in a ring of `length` positions."""
+    return ring.heads * (length // 16) * cells.block_bytes(kv, ring.dim)
 
 
 def is_output(a: object) -> bool:

@@ -242,12 +242,17 @@ def fma(x: Traced, y: Traced, z: Traced) -> Traced:
     return call(f"llvm.fmuladd.{suffix(x.type)}", x.type, x, y, z)
 
 
+def element(x: Traced, i: int) -> Traced:
+    """Lane i."""
+    return Traced(tracer.builder.extract_element(x.v, I32(i)))
+
+
 def reduce(x: Traced, f: Callable[[Traced, Traced], Traced]) -> Traced:
     n = x.type.count
     while n > 1:
         n //= 2
         x = f(shuffle(x, x, range(n)), shuffle(x, x, range(n, 2 * n)))
-    return Traced(tracer.builder.extract_element(x.v, I32(0)))
+    return element(x, 0)
 
 
 def hsum(x: Traced) -> Traced:

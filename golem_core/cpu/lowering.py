@@ -36,7 +36,7 @@ STRETCH_FACTS = (*(Fact(STRETCHES, name) for name in ("source", "share", "first"
 
 
 class CpuLowering(AttentionLowering):
-    """The emitters, for a device whose rings hold `kv` ("f16" or "f32")."""
+    """The emitters, for a device whose rings hold `kv` ("f16", "f32" or "q8_0")."""
 
     # ------------------------------------------------------------ forms
 

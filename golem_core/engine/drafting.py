@@ -8,7 +8,6 @@ here until a guess is wanted or there is no more room for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel, Drafting
 
 WORTH_A_COLUMN = 0.5
-"""The most that a guess and its check may cost, in passes of a single token, to pay: more than half of them hold."""
+"""The most that a further column may cost, in passes of one, for guesses to pay: more than half of them hold."""
 _MEASURED = 0.2  # seconds
 _ROUNDS = (3, 20)
 
@@ -122,34 +121,25 @@ class _Trail:
         self.start, self.read = stop - len(self.rows), stop
 
 
-def cost(compiled: Pass, guess: Pass, most: int) -> float:
-    """What guessing `most` tokens and checking them takes, in passes of a single token: by the best times of several
-    rounds.
+def cost(compiled: Pass, columns: int) -> float:
+    """What a pass of so many tentative columns takes, in passes of a single one: the best times of several rounds.
 
     The first slot must not be in use; its states are at their beginning afterwards.
     """
-
-    def seconds(run: Pass, n: int, inputs: Mapping[str, np.ndarray]) -> float:
-        places = np.arange(n)
-        facts = Columns(places % 2, places, np.zeros_like(places), places, inputs, tentative=run is compiled)
-        start = time.perf_counter()
-        outputs = run.run(facts)
-        spent = time.perf_counter() - start
-        hidden["hidden"] = outputs["hidden"][:1].copy()
-        return spent
-
-    hidden: dict[str, np.ndarray] = {}
-    alone = checked = guessed = float("inf")
+    best = [float("inf")] * 2
     began = time.perf_counter()
     for number in range(_ROUNDS[1]):
-        alone = min(alone, seconds(compiled, 1, {}))
-        checked = min(checked, seconds(compiled, most + 1, {}))
-        guessed = min(guessed, seconds(guess, 1, hidden))
+        for i, n in enumerate((1, columns)):
+            places = np.arange(n)
+            facts = Columns(places % 2, places, np.zeros_like(places), places, tentative=True)
+            start = time.perf_counter()
+            compiled.run(facts)
+            best[i] = min(best[i], time.perf_counter() - start)
         if number + 1 >= _ROUNDS[0] and time.perf_counter() - began > _MEASURED:
             break
     if compiled.saved_bytes:
         compiled.restore(0, None)
-    return (checked + most * guessed) / alone
+    return best[1] / best[0]
 
 
 def prepare(model: ChatModel, device: Any, draft_n: int | None, sizes: dict[str, Any]) -> tuple[Pass, Drafter | None]:
@@ -186,13 +176,11 @@ def _with_guesses(
     room = min(compiled.width, sizes["context"] - 1)
     if columns > room:
         raise Unsupported(f"{columns} tokens are more than the {room} that fit a pass")
-    own = {name: value for name, value in sizes.items() if name != "progress"}
-    guess = device.compile(drafting.guess(), **own, scored=1)
-    drafter = Drafter(guess, slots, most, model.suppress)
-    price = cost(compiled, guess, most)
+    price = cost(compiled, columns)
     if price > 1 + WORTH_A_COLUMN * most:
         raise Unsupported(
-            f"on this device, guessing {most} tokens ahead and checking them takes {price:.1f} times as long as a "
-            "single token does without, so answers would get slower"
+            f"on this device a pass of {columns} tokens takes {price:.1f} times as long as one of a single token, so "
+            "guessing ahead would make answers slower"
         )
-    return compiled, drafter
+    own = {name: value for name, value in sizes.items() if name != "progress"}
+    return compiled, Drafter(device.compile(drafting.guess(), **own, scored=1), slots, most, model.suppress)

@@ -347,6 +347,10 @@ class Planner:
             self.shared[key, rows] = place
         return self.shared[key, rows]
 
+    def workspace(self, key: Any, size: int) -> Operand:
+        """`size` bytes, the same for all steps that ask by this key: each writes it before another reads it."""
+        return self.share((key, size), ALL, -(-size // self.capacity[ALL]), lambda place: None)
+
     def step(self, kernel: str, *args: Any) -> None:
         """Adds a step; the one before it gets a barrier if this one touches what was written since the last."""
         reads, writes = set(), set()

@@ -6,7 +6,6 @@ told to stop; `web` has the application and its running.
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -97,8 +96,6 @@ def serve(options: Mapping[str, Any]) -> None:
     if options["addr"].port:
         listen(options["addr"]).close()  # an address that cannot be had is known before anything is loaded
     server = Server("", options)
-    collecting = gc.isenabled()
-    gc.disable()  # what a start makes stays, so that searching it for garbage is in vain
     try:
         if path is not None:
             server.chat = load_chat(options, path)
@@ -121,13 +118,8 @@ def serve(options: Mapping[str, Any]) -> None:
         url = local_url(options["addr"], bound)
         for start in server.starting:
             start(url)
-        if collecting:
-            gc.freeze()
-            gc.enable()
         Runner(app, bound, server.stopping, server.cancel).run()
     finally:
-        if collecting:
-            gc.enable()
         server.close()
 
 

@@ -23,11 +23,14 @@ def attending(heads: int, dim: int, window: int | None = None) -> Graph:
 
 
 @pytest.mark.parametrize(("context", "slots"), [(1_000_000, 1), (250_000, 4)])
-def test_states_larger_than_the_memory_are_refused_with_both_sizes(monkeypatch, context, slots) -> None:
-    needed = 2 * 2 * 4 * 64 * 1_000_000  # keys and values of 2 bytes, 4 heads of 64
-    device = CpuDevice(threads=1)
+@pytest.mark.parametrize(
+    ("kv", "size", "told"), [("f16", 64 * 2 + 4, "1.1"), ("f32", 64 * 4, "2.0"), ("q8_0", 68, "0.5")]
+)
+def test_states_larger_than_the_memory_are_refused_with_both_sizes(monkeypatch, context, slots, kv, size, told) -> None:
+    needed = 2 * 4 * size * 1_000_000  # keys and values of 4 heads of 64, with their scales
+    device = CpuDevice(threads=1, kv=kv)
     monkeypatch.setattr(cpu, "usable", lambda: needed - 1)
-    with pytest.raises(GolemError, match=r"-context.* 1\.0 GB .*1\.0 GB"):
+    with pytest.raises(GolemError, match=rf"-context.* {told} GB .*{told} GB"):
         device.compile(attending(4, 64), context=context, slots=slots)
     monkeypatch.setattr(cpu, "usable", lambda: needed)
     device.check_states(attending(4, 64), slots, context, 128)

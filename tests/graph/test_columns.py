@@ -30,7 +30,7 @@ def device(request):
 
 def outcome(compiled, parts: list[tuple[int, int, int]]) -> dict[int, np.ndarray]:
     """Of each slot the row of its last column; `parts` are (slot, first position, end)."""
-    tokens = np.random.default_rng(5).integers(0, VOCABULARY, LENGTH)
+    tokens = np.random.default_rng(5).integers(0, VOCABULARY, 256)
     position = np.concatenate([np.arange(first, end) for _, first, end in parts])
     slot = np.repeat([slot for slot, _, _ in parts], [end - first for _, first, end in parts])
     scored = np.cumsum([end - first for _, first, end in parts]) - 1
@@ -38,16 +38,16 @@ def outcome(compiled, parts: list[tuple[int, int, int]]) -> dict[int, np.ndarray
     return dict(zip([slot for slot, _, _ in parts], rows, strict=True))
 
 
-def check(compiled) -> None:
-    for position in range(LENGTH):
+def check(compiled, length: int = LENGTH) -> None:
+    for position in range(length):
         row = outcome(compiled, [(0, position, position + 1)])[0]
-    for slot, chunk in enumerate([2, 3, 4, 5, 7, 8, 9, 16, LENGTH], start=1):
-        for first in range(0, LENGTH, chunk):
-            end = min(first + chunk, LENGTH)
+    for slot, chunk in enumerate([2, 3, 4, 5, 7, 8, 9, 16, min(length, 33)], start=1):
+        for first in range(0, length, chunk):
+            end = min(first + chunk, length)
             # another conversation is read meanwhile, from its beginning again and again
             other = outcome(compiled, [(slot, first, end), (12, 0, 1 + first % 7)])
         np.testing.assert_array_equal(other[slot], row, err_msg=f"read {chunk} columns at a time")
-    every = outcome(compiled, [(slot, LENGTH - 1, LENGTH) for slot in range(10)])
+    every = outcome(compiled, [(slot, length - 1, length) for slot in range(10)])
     for slot in range(10):
         np.testing.assert_array_equal(every[slot], row, err_msg=f"conversation {slot} of ten")
 
@@ -72,9 +72,12 @@ def test_products_of_experts(device, kind):
     check(device.compile(g, slots=SLOTS, context=32, width=64))
 
 
+@pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
 @pytest.mark.parametrize("window", [None, 5])
-@pytest.mark.parametrize("heads", [1, 4, 6])
-def test_attention(device, window, heads):
+@pytest.mark.parametrize("heads", [1, 6])
+def test_attention(device, window, heads, kv):
+    """Over more than one tile of positions."""
+    device = CpuDevice(threads=2, kv=kv, library=device.library)
     dice, g = np.random.default_rng(2), Graph()
     x = g.embed(random_weight(dice, "table", "F32", VOCABULARY, 64))
     q, k, v = (
@@ -85,4 +88,4 @@ def test_attention(device, window, heads):
     y = g.attend(g.rope(q, base=1e4), cache, scale=0.2, window=window)
     norm = random_weight(dice, "norm", "F32", 64 * heads)
     g.output("y", g.take(g.rms_norm(y, norm, eps=1e-6)))
-    check(device.compile(g, slots=SLOTS, context=32, width=64))
+    check(device.compile(g, slots=SLOTS, context=96, width=96), 80)

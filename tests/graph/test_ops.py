@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golem_core import DeviceType, Graph, Reference, Unsupported, plugins
+from golem_core import DeviceType, Graph, KVRing, Reference, Unsupported, plugins
 from golem_core.cpu.device import CpuDevice, CpuPass
 from golem_core.cpu.library import Library
 from golem_core.cpu.target import Target
@@ -62,8 +62,8 @@ def compare(device, case: Case, **options) -> None:
     width = max(len(p) for p in case.passes)
     compiled = device.compile(g, slots=slots, context=context, width=width, scored=width, **options)
     reference = Reference(g, slots=slots, context=context, round_input=device.round_input)
-    half = getattr(device, "kv", "f16") == "f16" and case.half_tolerance is not None
-    tolerance = case.half_tolerance if half else case.tolerance
+    own = {"f16": case.half_tolerance, "q8_0": case.byte_tolerance}.get(getattr(device, "kv", "f16"))
+    tolerance = case.tolerance if own is None else own
     for columns in case.passes:
         poison(compiled)
         got, want = compiled.run(columns), reference.run(columns)
@@ -85,6 +85,20 @@ def test_an_op_means_on_a_device_what_it_means_in_numpy(device, case):
 )
 def test_without_fusions_the_same_comes_out(case):
     compare(CpuDevice(threads=2, kv="f32"), case, fuse=False)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.byte_tolerance is not None], ids=lambda c: c.name)
+def test_keys_and_values_in_8_bits_are_near_what_they_stand_for(case):
+    compare(CpuDevice(threads=2, kv="q8_0"), case)
+
+
+@pytest.mark.parametrize(("dim", "refusal"), [(48, "heads of 48 components.*multiples of 32"), (544, "512 at most")])
+def test_heads_that_8_bit_blocks_do_not_fit_are_refused_by_name(dim, refusal):
+    g = Graph()
+    x = g.input("x", (1, dim))
+    g.output("y", g.attend(x, g.store(x, x, KVRing(1, dim)), scale=1.0))
+    with pytest.raises(Unsupported, match=refusal):
+        CpuDevice(threads=1, kv="q8_0").compile(g)
 
 
 def test_every_op_has_a_row_in_the_table():

@@ -1,277 +1,248 @@
-"""Rotary embeddings, the KV rings, and attention over them.
+"""Attention over cells: rows (a query head of a column each) go through tiles of 64 positions, a few rows at a time.
 
-A slot's share of a ring of L positions (a multiple of 16) holds keys as [head][L/16][dim][16] and values as
-[head][dim/16][L][16], float16 or float32: both are "16 lanes side by side, one line per step" for the
-same inner loop, which multiplies lines by single numbers.
+Softmax is done in powers of two with a running maximum that is a whole number, so that scaling what has been added up
+so far rounds nothing.  What a row results in follows from the row and its cells alone, whichever rows go with it.
 """
 
 from __future__ import annotations
 
-from math import pi
+from collections.abc import Callable
+from math import e, log2
 
 from golem_core.cpu.jit import (
     Traced,
     Var,
     arguments,
-    broadcast,
+    both,
     claim,
     const,
     fma,
     hmax,
     hsum,
+    imax,
     imin,
     load,
     loop,
     number,
+    repeat_while,
     select,
-    share,
     splat,
     store,
     value,
     vmax,
     when,
 )
-from golem_core.cpu.kernels.elementwise import capped, each, exp, inverse_rms
+from golem_core.cpu.kernels.cells import KINDS, block_bytes
+from golem_core.cpu.kernels.elementwise import capped, each
+from golem_core.cpu.kernels.scores import MOST, SCORES, TILE, TOGETHER, Bytes, Floats, Halves, Room
 from golem_core.cpu.library import kernel
-from golem_core.cpu.target import load_half, rint, round_half, store_half
+from golem_core.cpu.target import rint
 
-KV_BYTES = {"f16": 2, "f32": 4}
-GROUPS = (4, 3, 2, 1)
-"""Query heads of one key head that are read together, by preference."""
-MASKED = -1e30
-
-
-def load_kv(kind: str, address: Traced) -> Traced:
-    return load_half(address) if kind == "f16" else load("f32x8", address)
+ROWS = 48
+"""Rows that go through the tiles together where there are as many: each tile is fetched once for them."""
+PIECES = 4
+"""Pieces of work for each thread, at least, before that many rows go together."""
+MASKED, LOWEST = -1e30, -1e20
+"""The score of a position that is not seen, and a maximum above it but below every score."""
 
 
-def store_kv(kind: str, address: Traced, x: Traced) -> None:
-    if kind == "f16":
-        store_half(address, x)
-    else:
-        store(address, x)
+def exp2(x: Traced, coefficients: tuple[float, ...]) -> Traced:
+    """2^x for x < 127, 0 below -100; the polynomial is the best relative fit on half a unit that gives 2^0 = 1."""
+    n = rint(x)
+    r = x - n
+    p = const(x.type, coefficients[0])
+    for c in coefficients[1:]:
+        p = fma(p, r, const(x.type, c))
+    y = (p.bits("i32x8") + (n.to("i32x8") << 23)).bits("f32x8")
+    return select(x < -100.0, const("f32x8", 0), y)
 
 
-# ---------------------------------------------------------------- rotation
+def power(n: Traced) -> Traced:
+    """2^n for a whole number n <= 127 in float32, 0 below -126."""
+    return ((vmax(n, const("f32", -127)).to("i32") + 127) << 23).bits("f32")
 
 
-@kernel("rope_angles")
-def rope_angles(a: Traced, thread: Traced, threads: Traced) -> None:
-    """For every row: cosines, then sines, of position * frequency; frequencies are float64, `pairs` a multiple of 4.
-
-    The angle is reduced by multiples of pi/2 in float64, then polynomials on +-pi/4 (Cephes, sinf and cosf).
-    """
-    position, frequencies, out, stride, pairs, count = arguments(a, 6)
-    units = pairs >> 2
-    for i in share(units * load("i64", count), thread, threads):
-        c, j = i // units, i % units
-        at = splat(load("i64", position + c * 8).to("f64"), 4)
-        angle = at * load("f64x4", frequencies + j * 32)
-        turns = rint(angle * (2 / pi))
-        high = 1.5707963267341256  # pi/2 in two parts
-        rest = angle - turns * high - turns * 6.077100506506192e-11
-        r = rest.to("f32x4")
-        quadrant = turns.to("i64x4").to("i32x4")
-        z = r * r
-        sine = const("f32x4", -1.9515295891e-4)
-        for k in (8.3321608736e-3, -1.6666654611e-1):
-            sine = fma(sine, z, const("f32x4", k))
-        sine = fma(sine * z, r, r)
-        cosine = const("f32x4", 2.443315711809948e-5)
-        for k in (-1.388731625493765e-3, 4.166664568298827e-2):
-            cosine = fma(cosine, z, const("f32x4", k))
-        cosine = fma(cosine * z, z, fma(z, const("f32x4", -0.5), const("f32x4", 1.0)))
-        odd = (quadrant & 1).differs(0)
-        s, k = select(odd, cosine, sine), select(odd, sine, cosine)
-        s = (s.bits("i32x4") ^ ((quadrant & 2) << 30)).bits("f32x4")
-        k = (k.bits("i32x4") ^ (((quadrant + 1) & 2) << 30)).bits("f32x4")
-        to = out + c * stride + j * 16
-        store(to, k)
-        store(to + pairs * 4, s)
+def ceil(x: Traced) -> Traced:
+    n = rint(x)
+    return select(n < x, n + 1.0, n)
 
 
-def turn(p: Traced, y: Traced, dim, turned, table, pairs, neighbours: bool, w: Traced | None, eps: Traced) -> None:
-    """One head: its norm if there is a weight, then the rotation of its first `turned` components -> y."""
-    r = inverse_rms(p, dim, eps) if w is not None else None
-
-    def component(t: str, at: Traced) -> Traced:
-        v = load(t, p + at)
-        return v * r * load(t, w + at) if w is not None and r is not None else v
-
-    half = turned >> 1
-    if neighbours:
-        for i in loop(half):
-            x, z = component("f32", i * 8), component("f32", i * 8 + 4)
-            c, s = load("f32", table + i * 4), load("f32", table + (pairs + i) * 4)
-            store(y + i * 8, x * c - z * s)
-            store(y + i * 8 + 4, x * s + z * c)
-    else:
-
-        def rotate(at: Traced, t: str) -> None:
-            x, z = component(t, at), component(t, at + half * 4)
-            c, s = load(t, table + at), load(t, table + at + pairs * 4)
-            store(y + at, x * c - z * s)
-            store(y + at + half * 4, x * s + z * c)
-
-        each(half, rotate)
-    start = turned * 4
-    each(dim - turned, lambda at, t: store(y + start + at, component(t, start + at)))
-
-
-def name_of(base: str, pairs: str | None, normed: bool) -> str:
-    """The kernel for a rotation by `pairs` (None: none), of normed heads or of heads as they are."""
-    return base + (f"_{pairs}" if pairs else "") + ("_normed" if normed else "")
-
-
-def rope(pairs: str, normed: bool) -> None:
-    @kernel(name_of("rope", pairs, normed))
-    def run(a: Traced, thread: Traced, threads: Traced) -> None:
-        x, x_stride, y, y_stride, table, table_stride, half, turned, w, heads, dim, count = arguments(a, 12)
-        eps = number(a, 12)
-        for i in share(heads * load("i64", count), thread, threads):
-            c, h = i // heads, i % heads
-            source, target = x + c * x_stride + h * dim * 4, y + c * y_stride + h * dim * 4
-            angles = table + c * table_stride
-            turn(source, target, dim, turned, angles, half, pairs == "neighbours", w if normed else None, eps)
-
-
-def kv_store(kind: str, pairs: str | None, normed: bool) -> None:
-    """`store_{kind}...`: keys, normed and rotated on the way if the name says so, and values into a ring."""
-    size = KV_BYTES[kind]
-
-    @kernel(name_of(f"store_{kind}", pairs, normed))
-    def run(a: Traced, thread: Traced, threads: Traced) -> None:
-        k, k_stride, v, v_stride, keys, values, length, slot_bytes, heads, dim, position, slot, count = arguments(a, 13)
-        table, table_stride, half, turned, w, scratch, scratch_stride = arguments(a + 104, 7)
-        eps = number(a, 20)
-        room = scratch + thread * scratch_stride
-        for i in share(heads * load("i64", count), thread, threads):
-            c, h = i // heads, i % heads
-            at = load("i64", position + c * 8) % length
-            base = load("i64", slot + c * 8) * slot_bytes + h * length * dim * size
-            source = k + c * k_stride + h * dim * 4
-            if pairs or normed:
-                angles = table + c * table_stride
-                turn(source, room, dim, turned, angles, half, pairs == "neighbours", w if normed else None, eps)
-                source = room
-            line = keys + base + ((at >> 4) * dim * 16 + (at & 15)) * size
-            for d in loop(dim):
-                store_kv(kind, line + d * (16 * size), load("f32", source + d * 4))
-            line = values + base + at * (16 * size)
-            for d in loop(dim >> 4):
-                for u in range(2):
-                    x = load("f32x8", v + c * v_stride + h * dim * 4 + d * 64 + 32 * u)
-                    store_kv(kind, line + d * length * (16 * size) + 8 * size * u, x)
-
-
-# ---------------------------------------------------------------- attention
-
-
-def accumulate(kind: str, sums: list[list[Var]], rows: list[Traced], lines: Traced, n: Traced) -> None:
-    """Adds n lines of 16 lanes, each times one number of every row."""
-    size = KV_BYTES[kind]
-    for i in loop(n):
-        line = [load_kv(kind, lines + i * (16 * size) + 8 * size * u) for u in range(2)]
-        for row, total in zip(rows, sums, strict=True):
-            x = broadcast("f32x8", "f32", row + i * 4)
-            for u in range(2):
-                total[u].set(fma(x, line[u], total[u]))
-
-
-def zeros(rows: int) -> list[list[Var]]:
-    return [[Var(const("f32x8", 0)) for _ in range(2)] for _ in range(rows)]
-
-
-def attend_heads(kind, together, q, out, keys, values, base, at, length, dim, window, scale, cap, room, span) -> None:
-    """`together` query heads of one key head for one column; `base` is the byte offset of the head's keys."""
-    size = KV_BYTES[kind]
-    end = at + 1
-    low = select(end > window, end - window, 0)
-    first = low & -16
-    count = end - first
-    padded = (count + 15) & -16
-    heads = [q + dim * (4 * m) for m in range(together)]
-    scores = [room + span * (4 * m) for m in range(together)]
-    rounded = round_half if kind == "f16" else lambda x: x
-    if kind == "f16":  # queries and probabilities meet float16 keys and values as float16, as in ggml
-        near = room + span * (4 * together)
-        for i in loop(0, dim * (4 * together), 32):
-            store(near + i, round_half(load("f32x8", q + i)))
-        heads = [near + dim * (4 * m) for m in range(together)]
-    for p in loop(0, padded, 16):
-        sums = zeros(together)
-        ring = (first + p) % length
-        accumulate(kind, sums, heads, keys + base + ring * dim * size, dim)
-        for m in range(together):
-            for u in range(2):
-                store(scores[m] + p * 4 + 32 * u, sums[m][u] * scale)
+def softmax(kind: Floats | Halves | Bytes, room: Room, row: Traced, m: Traced, tile: Traced, cap: Traced) -> None:
+    """Turns the scores of row `row`, the m-th of those at hand, into weights, and moves its maximum and total on."""
+    scores = [room.scores + m * (4 * TILE) + 4 * at for at in range(0, TILE, 8)]
+    low, high = (load("i64", fact + row * 8) - tile for fact in (room.low, room.high))
     with when(cap > 0.0):
-        for i in loop(padded * together >> 3):
-            at_score = room + i // (padded >> 3) * (span * 4) + i % (padded >> 3) * 32
-            store(at_score, capped(load("f32x8", at_score), cap))
-    for m in range(together):
-        for p in loop(low - first):
-            store(scores[m] + p * 4, const("f32", MASKED))
-        for p in loop(count, padded):
-            store(scores[m] + p * 4, const("f32", MASKED))
-        top = Var(const("f32x8", MASKED))
-        for p in loop(0, padded, 8):
-            top.set(vmax(top, load("f32x8", scores[m] + p * 4)))
-        highest = hmax(top.get())
-        total = Var(const("f32x8", 0))
-        for p in loop(0, padded, 8):
-            e = exp(load("f32x8", scores[m] + p * 4) - highest)
-            total += e
-            store(scores[m] + p * 4, e)
-        inverse = const("f32", 1) / hsum(total.get())
-        for p in loop(0, padded, 8):
-            store(scores[m] + p * 4, rounded(load("f32x8", scores[m] + p * 4) * inverse))
-    start = first % length
-    before_wrap = imin(count, length - start)
-    for d in loop(dim >> 4):
-        sums = zeros(together)
-        lines = values + base + d * length * (16 * size)
-        accumulate(kind, sums, scores, lines + start * (16 * size), before_wrap)
-        rest = [s + before_wrap * 4 for s in scores]
-        accumulate(kind, sums, rest, lines, count - before_wrap)
-        for m in range(together):
-            for u in range(2):
-                store(out + dim * (4 * m) + d * 64 + 32 * u, sums[m][u].get())
+        for score in scores:
+            store(score, capped(load("f32x8", score), cap * log2(e)))
+    with when(both(low <= 0, high >= TILE).equals(0)):
+        below, above = (imin(imax(x, 0), TILE).to("i32") for x in (low, high))
+        for i, score in enumerate(scores):
+            at = const("i32x8", range(8 * i, 8 * i + 8))
+            seen = both(at >= splat(below, 8), at < splat(above, 8))
+            store(score, select(seen, load("f32x8", score), MASKED))
+    shifted = [kind.shifted(room, 8 * i, load("f32x8", score)) for i, score in enumerate(scores)]
+    top = shifted[0]
+    for x in shifted[1:]:
+        top = vmax(top, x)
+    highest = ceil(vmax(hmax(top), const("f32", LOWEST)))
+    before = load("f32", room.top + row * 4)
+    now = vmax(before, highest)
+    store(room.top + row * 4, now)
+    carry, gain = power(before - now), power(highest - now - float(kind.shift))
+    store(room.carry + m * 4, carry)
+    store(room.gain + m * 4, gain)
+    total = const("f32x8", 0)
+    offset = splat(const("f32", kind.shift) - highest, 8)
+    for i, x in enumerate(shifted):
+        total = total + kind.weigh(room, m, 8 * i, exp2(x + offset, kind.coefficients))
+    at = room.total + row * 4
+    store(at, fma(load("f32", at), carry, hsum(total) * gain))
 
 
-def attend(kind: str, most: int) -> None:
-    """`attend_{kind}_{most}`: as many query heads together as divide `most` and still occupy every thread."""
+class Rows:
+    """The rows that a thread takes through the tiles together: their queries, and which positions each sees."""
 
-    @kernel(f"attend_{kind}_{most}")
+    def __init__(self, kind: Floats | Halves | Bytes, room: Room):
+        self.kind, self.room = kind, room
+        self.count, self.first, self.last = Var(value(0)), Var(value(1 << 60)), Var(value(0))
+
+    def add(self, query: Traced, given: Traced, scale: Traced, low: Traced, high: Traced) -> None:
+        room, row = self.room, self.count.get()
+        self.kind.query(room, row, query, given, scale)
+        self.clear(row, low, high)
+        self.first.set(imin(self.first.get(), low))
+        self.last.set(imax(self.last.get(), high))
+        self.count += 1
+
+    def clear(self, row: Traced, low: Traced, high: Traced) -> None:
+        room = self.room
+        for i in loop(0, room.dim * 4, 32):
+            store(room.sum(row) + i, const("f32x8", 0))
+        store(room.low + row * 8, low)
+        store(room.high + row * 8, high)
+        store(room.top + row * 4, const("f32", LOWEST))
+        store(room.total + row * 4, const("f32", 0))
+
+    def attend(self, keys: Traced, values: Traced, block: Callable[[Traced], Traced], cap: Traced) -> None:
+        """`block(position)`: the byte offset of the block of 16 positions from there on."""
+        kind, room, count = self.kind, self.room, self.count.get()
+        self.clear(count, value(0), value(0))  # one more, that sees nothing: five rows are done as six
+        for tile in loop(self.first & -TILE, self.last, TILE):
+            for b in loop(TILE // 16):
+                store(room.blocks + b * 8, block(tile + b * 16))
+            kind.prepare(room, values)
+            for row in loop(0, count, TOGETHER[0]):
+                left = count - row
+                for rows in TOGETHER:
+                    with when(left > TOGETHER[1] if rows == TOGETHER[0] else left.equals(rows)):
+                        kind.scores(room, row, rows, keys)
+                        for m in loop(rows):
+                            softmax(kind, room, row + m, m, tile, cap)
+                        kind.values(room, row, rows, values)
+
+    def write(self, row: Traced, out: Traced, given: Traced) -> None:
+        source = self.room.sum(row)
+        inverse = const("f32", 1) / load("f32", self.room.total + row * 4)
+        each(given, lambda at, t: store(out + at, load(t, source + at) * inverse))
+
+
+def heads_together(heads: Traced, group: Traced, n: Traced, threads: Traced) -> Traced:
+    """Query heads of one key head that go together: as many as leave something for every thread."""
+    chosen = Var(imin(group, MOST))
+
+    def unfit() -> Traced:
+        too_many = (n * (heads // chosen) < threads).zext("i64") | (group % chosen).differs(0).zext("i64")
+        return both(chosen > 1, too_many.differs(0))
+
+    repeat_while(unfit, lambda: chosen.set(chosen - 1))
+    return chosen.get()
+
+
+def stretches(slot: Traced, first: Traced, stop: Traced, body: Callable[[Traced, Traced], None]) -> None:
+    """body(start, end) for each stretch of rows of one slot in first...stop."""
+    start = Var(first)
+
+    def stretch() -> None:
+        begin = start.get()
+        end, own = Var(begin + 1), load("i64", slot + begin * 8)
+
+        def same() -> Traced:
+            return both(end < stop, load("i64", slot + imin(end.get(), stop - 1) * 8).equals(own))
+
+        repeat_while(same, lambda: end.set(end + 1))
+        body(begin, end.get())
+        start.set(end)
+
+    repeat_while(lambda: start < stop, stretch)
+
+
+def each_piece(heads, kv_heads, n, slot, counter, threads, body) -> None:
+    """body(first head, heads, first row, last row) for pieces of work: heads of one key head, rows of one slot."""
+    together = heads_together(heads, heads // kv_heads, n, threads)
+    units = heads // together
+    columns = imax(1, imin(value(ROWS) // together, n * units // (threads * PIECES)))
+    pieces = (n + columns - 1) // columns
+    for i in claim(counter, pieces * units, threads):
+        first = (pieces - 1 - i // units) * columns  # the last columns see most and come first
+        head = i % units * together
+        stretches(slot, first, imin(first + columns, n), lambda a, b, head=head: body(head, together, a, b))
+
+
+def attend(name: str) -> None:
+    """`attend_{name}`: causal attention over a ring."""
+
+    @kernel(f"attend_{name}")
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
         q, q_stride, keys, values, out, out_stride, position, slot, heads, kv_heads, dim, length = arguments(a, 12)
-        slot_bytes, window, count, scratch, scratch_stride, span, counter = arguments(a + 96, 7)
-        scale, cap = number(a, 19), number(a, 20)
-        room = scratch + thread * scratch_stride
-        n, group = load("i64", count), heads // kv_heads
-        chosen = Var(value(1))
-        for m in reversed([m for m in GROUPS if most % m == 0]):
-            with when(n * (heads // m) >= threads):
-                chosen.set(m)
-        for m in (m for m in GROUPS if most % m == 0):
-            with when(chosen.equals(m)):
-                units = heads // m
-                for i in claim(counter, units * n, threads):
-                    c, h = n - 1 - i // units, i % units * m  # the last columns see most and come first
-                    base = load("i64", slot + c * 8) * slot_bytes + (h // group) * length * dim * KV_BYTES[kind]
-                    attend_heads(
-                        kind, m, q + c * q_stride + h * dim * 4, out + c * out_stride + h * dim * 4,
-                        keys, values, base, load("i64", position + c * 8), length, dim, window, scale, cap, room, span,
-                    )  # fmt: skip
+        slot_bytes, window, count, scratch, scratch_stride, counter = arguments(a + 96, 6)
+        scale, cap = number(a, 18), number(a, 19)
+        room = Room(scratch + thread * scratch_stride, dim)
+        size = block_bytes(name, dim)
+
+        def piece(head: Traced, together: Traced, first: Traced, stop: Traced) -> None:
+            rows = Rows(SCORES[name], room)
+            for c in loop(first, stop):
+                end = load("i64", position + c * 8) + 1
+                low = select(end > window, end - window, 0)
+                for h in loop(head, head + together):
+                    rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, end)
+            base = load("i64", slot + first * 8) * slot_bytes
+            base = base + head // (heads // kv_heads) * (length >> 4) * size
+            rows.attend(keys, values, lambda at: base + (at % length >> 4) * size, cap)
+            for c in loop(first, stop):
+                for h in loop(together):
+                    rows.write((c - first) * together + h, out + c * out_stride + (head + h) * dim * 4, dim)
+
+        each_piece(heads, kv_heads, load("i64", count), slot, counter, threads, piece)
 
 
-for _kind in KV_BYTES:
-    for _most in GROUPS:
-        attend(_kind, _most)
-    for _pairs in (None, "halves", "neighbours"):
-        for _normed in (False, True):
-            if _pairs or not _normed:
-                kv_store(_kind, _pairs, _normed)
-for _pairs in ("halves", "neighbours"):
-    for _normed in (False, True):
-        rope(_pairs, _normed)
+@kernel("attend_columns")
+def attend_columns(a: Traced, thread: Traced, threads: Traced) -> None:
+    """Attention over what `pack_columns` has laid out; a position is a column's place in its run."""
+    q, q_stride, keys, values, head_bytes, out, out_stride, slot, index, first, end, aligned = arguments(a, 12)
+    heads, kv_heads, dim, padded, window, count, scratch, scratch_stride, counter = arguments(a + 96, 9)
+    scale = number(a, 21)
+    room = Room(scratch + thread * scratch_stride, padded)
+    size = padded * 64
+
+    def piece(head: Traced, together: Traced, begin: Traced, stop: Traced) -> None:
+        rows = Rows(SCORES["f32"], room)
+        start = load("i64", first + begin * 8)
+        n = load("i64", end + begin * 8) - start
+        for c in loop(begin, stop):
+            at = load("i64", index + c * 8) - start
+            low, high = imax(at - window, 0), imin(at + window + 1, n)
+            for h in loop(head, head + together):
+                rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, high)
+        base = head // (heads // kv_heads) * head_bytes + (load("i64", aligned + begin * 8) >> 4) * size
+        last = n - 1  # what a tile has beyond the run is not seen, and not read either
+        rows.attend(keys, values, lambda p: base + (imin(p, last) >> 4) * size, const("f32", 0))
+        for c in loop(begin, stop):
+            for h in loop(together):
+                rows.write((c - begin) * together + h, out + c * out_stride + (head + h) * dim * 4, dim)
+
+    each_piece(heads, kv_heads, load("i64", count), slot, counter, threads, piece)
+
+
+for _kind in KINDS:
+    attend(_kind)

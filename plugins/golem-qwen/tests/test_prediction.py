@@ -19,7 +19,7 @@ PROMPT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 @pytest.fixture(autouse=True)
 def cheap(monkeypatch):
     """Two columns cost what one does, however busy the machine is."""
-    monkeypatch.setattr(drafting, "cost", lambda compiled, guess, most: 1.0)
+    monkeypatch.setattr(drafting, "cost", lambda compiled, columns: 1.0)
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from litestar.testing import TestClient
 import golem_core
 from golem_core.engine import drafting
 from golem_core.options import CORE_OPTIONS
-from golem_core.server.app import Server
+from golem_core.server.app import Server, application
 from golem_core.server.loading import load_chat
-from golem_core.server.web import application
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHEET, NEWS, CHARACTERS, TURNS = 600, 20, 5, 3
@@ -65,7 +64,7 @@ def test_without_checkpoints_every_turn_is_read_whole():
 
 def test_over_http(predicting, monkeypatch, capsys):
     """The same in words, of a model that guesses ahead; what is fed, cached and guessed is told."""
-    monkeypatch.setattr(drafting, "cost", lambda compiled, guess, most: 1.0)
+    monkeypatch.setattr(drafting, "cost", lambda compiled, columns: 1.0)
     options = {option.name: option.default for option in CORE_OPTIONS}
     options |= {"context": 2048, "threads": 2, "metrics": True, "draft-n": 2}
     chat = load_chat(options, predicting("qwen35-tied").path)
