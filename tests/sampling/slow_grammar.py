@@ -15,6 +15,27 @@ class TooManyStacks(Exception):
     """A grammar so ambiguous that its meaning takes too long to find this way."""
 
 
+class Difference:
+    """A token under way: `place` in what it matches, `besides` in what it does not."""
+
+    def __init__(self, place: Place, besides: Place):
+        self.place, self.besides = place, besides
+        self.key = (place.stacks, besides.stacks)
+
+    def __eq__(self, other):
+        return isinstance(other, Difference) and self.key == other.key
+
+    def __hash__(self):
+        return hash(self.key)
+
+    def after(self, data: bytes) -> Difference:
+        return Difference(self.place.after(data), self.besides.after(data))
+
+    @property
+    def complete(self) -> bool:
+        return self.place.complete and not self.besides.complete
+
+
 class Place:
     """Where a text is in a grammar: every stack that is possible, its top a terminal; the empty one where it may end.
 
@@ -53,7 +74,9 @@ class Place:
         low, high, whole = bounds
         tops = [stack for stack in self.stacks if stack is not None and _meets(stack[0], low, high)]
         if whole:
-            return Place(self.grammar, self._expanded([stack[1] for stack in tops]))
+            going_on = [(top.after(data), rest) for top, rest in tops if isinstance(top, Difference)]
+            ended = [rest for top, rest in tops if not isinstance(top, Difference)]
+            return Place(self.grammar, self._expanded(going_on + ended))
         return Place(self.grammar, frozenset(tops), data)
 
     def _expanded(self, stacks):
@@ -69,6 +92,11 @@ class Place:
                 done.add(stack)
                 continue
             top, rest = stack
+            if isinstance(top, Difference):
+                done.add(stack)
+                if top.complete:
+                    left.append(rest)
+                continue
             match top:
                 case Name(name):
                     left.append((self.grammar.rules[name], rest))
@@ -82,8 +110,11 @@ class Place:
                     left.append(rest)
                 case Choice(items):
                     left += [(item, rest) for item in items]
-                case Token(item):
+                case Token(item, None):
                     left.append((item, rest))
+                case Token(item, besides):
+                    start = Place(Grammar({"root": item})), Place(Grammar({"root": besides}))
+                    left.append((Difference(*start), rest))
                 case Repeat(item, least, most):
                     if least == 0:
                         left.append(rest)
@@ -108,7 +139,9 @@ def _could_be(data: bytes):
     return (low, high, missing == 0) if low <= high else None
 
 
-def _meets(terminal: Chars, low: int, high: int) -> bool:
+def _meets(terminal: Chars | Difference, low: int, high: int) -> bool:
+    if isinstance(terminal, Difference):
+        return any(stack is not None and _meets(stack[0], low, high) for stack in terminal.place.stacks)
     return any(first <= high and low <= last for first, last in terminal.ranges)
 
 

@@ -22,6 +22,7 @@ from golem_core.sampling.grammar.ast import (
 )
 from golem_core.sampling.grammar.lark import versions
 from golem_core.sampling.grammar.masks import vocabulary_of
+from golem_core.sampling.grammar.schema import parse_schema
 
 TOKENIZER = Pieces(
     "ab", "aa", "ba", "abc", "bc", 'a"', '"a', '":"', "a,b", "\n ", "  ", "é", "éa", "aé", "日", "日本", "😀",
@@ -56,7 +57,7 @@ def grammars(draw):
     return grammar
 
 
-def walk(grammar: Grammar, choose, steps: int = 8) -> None:
+def walk(grammar: Grammar, choose, steps: int = 8, beginning: bytes = b"") -> None:
     """Follow allowed tokens, and compare all masks on the way with the grammar's meaning."""
     finite = pruned(grammar)
     if finite is None:
@@ -65,7 +66,10 @@ def walk(grammar: Grammar, choose, steps: int = 8) -> None:
         return
     matcher = vocabulary_of(TOKENIZER).compile(grammar).matcher()
     place = Place(finite)
-    text = b""
+    text = beginning
+    for byte in beginning:
+        matcher.accept(byte)
+    place = place.after(beginning)
     for _ in range(steps):
         expected = allowed(TOKENIZER, place)
         found = set(matcher.mask().ids().tolist())
@@ -89,3 +93,14 @@ def test_masks_are_what_the_grammar_means(grammar, data):
         walk(grammar, lambda tokens: data.draw(st.sampled_from(tokens)))
     except TooManyStacks:
         reject()
+
+
+NAMES = st.lists(st.text('ab"\\\n\x01é', max_size=3), max_size=3, unique=True)
+
+
+@settings(max_examples=12, deadline=None)
+@given(NAMES, st.data())
+def test_a_further_member_has_another_name(names, data):
+    schema = {"properties": {name: {"const": 1} for name in names}, "additionalProperties": {"const": 2}}
+    beginning = data.draw(st.sampled_from([b"{", b'{"', b'{"a', b'{"ab', b'{"\\']))
+    walk(parse_schema(schema), lambda tokens: data.draw(st.sampled_from(tokens)), steps=4, beginning=beginning)

@@ -62,10 +62,14 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What `item` matches, with the promise that no character that may follow it could have gone on with it, and that
-    every other token that may stand in its place ends where it ends.  `item` names no rules and is never empty."""
+    """What `item` matches and `besides` does not, with the promise that no character that may follow it could have gone
+    on with it, and that every other token that may stand in its place ends where it ends.
+
+    They name no rules.  `item` is never empty, and every beginning of it goes on to a text that is not `besides`.
+    """
 
     item: Node
+    besides: Node | None = None
 
 
 Node = Chars | Text | Seq | Choice | Repeat | Name | Token
@@ -258,9 +262,9 @@ def pruned(grammar: Grammar) -> Grammar | None:
             case Repeat(item, least, most):
                 kept = cut(item) if most != 0 else None
                 return Repeat(kept, least, most) if kept is not None else EMPTY if least == 0 else None
-            case Token(item):
+            case Token(item, besides):
                 kept = cut(item)
-                return Token(kept) if kept is not None else None
+                return Token(kept, besides) if kept is not None else None
             case Text():
                 return node
 

@@ -80,7 +80,11 @@ _COUNTED = Choice((_PLAIN, seq("\\", Choice((chars(*_SHORT), seq("u", _NO_SURROG
 
 def quoted(*items: Node | str) -> Node:
     """A token in quotes."""
-    return Token(seq('"', *items, '"'))
+    return Token(_in_quotes(*items))
+
+
+def _in_quotes(*items: Node | str) -> Node:
+    return seq('"', *items, '"')
 
 
 def text_of(least: int, most: int | None) -> Node:
@@ -181,46 +185,28 @@ FORMATS: dict[str, Node] = {name: quoted(body) for name, body in _years().items(
 
 
 def key_besides(taken: Iterable[str]) -> Node:
-    """A string that is none of `taken`.
-
-    As far as it agrees with one of them, only characters that can't stand for themselves are written as escapes.
-    """
-    tree: dict[str, Any] = {}
-    for name in taken:
-        branch = tree
-        for character in name:
-            branch = branch.setdefault(character, {})
-        branch[""] = {}  # a name ends here
-    rest = Repeat(_CHARACTER, 0, None)
-
-    def after(branch: dict[str, Any]) -> Node:
-        following = [character for character in branch if character]
-        ways: list[Node] = [Seq((way, rest)) for way in _spelled(_EVERY, following)]
-        for character in following:
-            ways.append(Seq((Choice(tuple(_spelled([character]))), after(branch[character]))))
-        return Choice(tuple(ways)) if "" in branch else Repeat(Choice(tuple(ways)), 0, 1)
-
-    return quoted(after(tree))
+    """A string that is none of `taken`; only characters that can't stand for themselves are written as escapes."""
+    characters = Repeat(Choice(tuple(_spelled(_EVERY))), 0, None)
+    names = tuple(Seq(tuple(Choice(tuple(_spelled([each]))) for each in name)) for name in taken)
+    return Token(_in_quotes(characters), _in_quotes(Choice(names)) if names else None)
 
 
 _CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
 _EVERY = [*_CONTROL, *_SHORT.values()]
 
 
-def _spelled(characters: Sequence[str], but: Sequence[str] = ()) -> list[Node]:
-    """How one of `characters` is written that is not in `but`; `_EVERY` stands for all characters."""
-    wanted = [each for each in characters if each not in but]
+def _spelled(characters: Sequence[str]) -> list[Node]:
+    """How one of `characters` is written; `_EVERY` stands for all characters."""
     ways: list[Node] = []
+    plain = chars(*(each for each in characters if any(low <= ord(each) <= high for low, high in _PLAIN.ranges)))
     if characters is _EVERY:
-        plain = outside('"', "\\", "\x7f", (0, 0x1F), *but)
-    else:
-        plain = chars(*(each for each in wanted if any(low <= ord(each) <= high for low, high in _PLAIN.ranges)))
+        plain = _PLAIN
     if plain.ranges:
         ways.append(plain)
-    if letters := [letter for letter, meant in _SHORT.items() if meant in wanted]:
+    if letters := [letter for letter, meant in _SHORT.items() if meant in characters]:
         ways.append(seq("\\", chars(*letters)))
     for tens in ("0", "1", "7"):
-        ones = [f"{ord(each):04x}"[3] for each in wanted if each in _CONTROL and f"{ord(each):04x}"[2] == tens]
+        ones = [f"{ord(each):04x}"[3] for each in characters if each in _CONTROL and f"{ord(each):04x}"[2] == tens]
         if ones:
             ways.append(seq("\\u00", tens, chars(*ones, *map(str.upper, ones))))
     return ways

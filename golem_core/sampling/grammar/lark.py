@@ -46,7 +46,7 @@ def lark_text(grammar: Grammar) -> str:
     """A grammar of tokens and single characters."""
     writer = _Writer(grammar.rules)
     lines = [f"{writer.rules[name]}: {writer.node(body)}" for name, body in grammar.rules.items()]
-    terminals = [f"{name}: /{_regex(node)}/" for node, name in writer.terminals.items()]
+    terminals = [f"{name}: {_terminal(node)}" for node, name in writer.terminals.items()]
     return _OPTIONS + "\n".join([f"start: {writer.rules[grammar.root]}", *lines, *terminals, ""])
 
 
@@ -97,6 +97,11 @@ def _expression(grammar: Grammar) -> str:
 
     lines = [f"{tokens[name]}: {written(body)}" for name, body in grammar.rules.items()]
     return "\n".join([f"start: {tokens[grammar.root]}", *lines, ""])
+
+
+def _terminal(node: Node) -> str:
+    besides = node.besides if isinstance(node, Token) else None
+    return f"/{_regex(node)}/" + (f" & ~/{_regex(besides)}/" if besides is not None else "")
 
 
 def _regex(node: Node) -> str:
