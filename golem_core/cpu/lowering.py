@@ -288,6 +288,15 @@ class CpuLowering(AttentionLowering):
             residual(with_post),
             residual(without_post),
             residual(None),
+            *(
+                Fusion(
+                    Pattern(("layer_norm",), "norm", {"x": inner} if inner else {}),
+                    outputs,
+                    self.emit_residual_layer_norm,
+                    self.layer_norm_of_a_row,
+                )
+                for inner in (without_post, None)
+            ),
             Fusion(
                 Pattern(("mul",), "mul", {"a": Pattern(("gelu", "relu", "sigmoid", "silu"), "act")}),
                 outputs,
@@ -329,6 +338,26 @@ class CpuLowering(AttentionLowering):
             f"residual{mode}_norm_{form}", x, x.stride, y or 0, y.stride if y else 0,
             Vector(post["weight"]) if post else 0, s or 0, s.stride if s else 0, Vector(norm["weight"]),
             out, out.stride, width, Count(out.rows), Scratch(4 * width), float(norm["eps"]),
+        )  # fmt: skip
+
+    @staticmethod
+    def layer_norm_of_a_row(p: Planner, m: Match) -> bool:
+        sum_of_values = "sum" not in m or isinstance(m["sum"]["b"], Value)
+        return len(m["norm"]["x"].shape) == 1 and sum_of_values
+
+    def emit_residual_layer_norm(self, p: Planner, m: Match) -> None:
+        norm, total = m["norm"], m.get("sum")
+        (form,) = p.forms(norm.results[0])
+        width = norm["x"].size
+        x, y, s = p.read(total["a"] if total else norm["x"]), None, None
+        if total:
+            y = p.read(total["b"])
+            s = p.write(total.results[0], over=x)
+        out = p.write(norm.results[0], form)
+        p.step(
+            f"residual{1 if total else 0}_layer_norm_{form}", x, x.stride, y or 0, y.stride if y else 0, s or 0,
+            s.stride if s else 0, *scale_and_shift(norm), out, out.stride, width, Count(out.rows), Scratch(4 * width),
+            float(norm["eps"]),
         )  # fmt: skip
 
     def emit_gated(self, p: Planner, m: Match) -> None:

@@ -298,6 +298,24 @@ for _block in (1, 4, 8, 32, 256):
         g.output("heads", g.hadamard(x(g, rng, 3, block), block=block))
 
 
+@case("layer_norm-fused", tolerance=5e-6)
+def _(g, rng):
+    """On the way into products in every form, of a sum that others read and of one that nobody does."""
+
+    def weight(name, *shape, kind="F32"):
+        return random_weight(rng, name, kind, *shape, scale=0.2)
+
+    y, n = x(g, rng, 256), 256
+    for kind in ("Q8_0", "Q4_K", "F32"):
+        y = y + g.linear(y, weight("w", n, n, kind="F16"))
+        normed = g.layer_norm(y, weight("n", n), weight("b", n), eps=1e-5)
+        g.output(f"{kind}-pre", g.linear(normed, weight("w", 8, n, kind=kind)))
+        g.output(f"{kind}-bare", g.linear(g.layer_norm(g.silu(y), eps=1e-5), weight("w", 8, n, kind=kind)))
+        late = g.take(y) + g.take(g.silu(y))
+        g.output(f"{kind}-late", g.linear(g.layer_norm(late, weight("n", n), eps=1e-2), weight("w", 8, n, kind=kind)))
+        g.output(f"{kind}-alone", g.layer_norm(y + g.silu(y), bias=weight("b", n), eps=1e-5))
+
+
 @case("transpose", tolerance=0)
 def _(g, rng):
     g.output("three", g.transpose(x(g, rng, 3, 5, 19)))

@@ -81,7 +81,9 @@ def test_an_op_means_on_a_device_what_it_means_in_numpy(device, case):
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.name.startswith(("block", "elementwise", "attend-turned"))], ids=lambda c: c.name
+    "case",
+    [c for c in CASES if c.name.startswith(("block", "elementwise", "attend-turned", "layer_norm-fused"))],
+    ids=lambda c: c.name,
 )
 def test_without_fusions_the_same_comes_out(case):
     compare(CpuDevice(threads=2, kv="f32"), case, fuse=False)

@@ -358,6 +358,33 @@ def residual_norm(mode: int, form: str) -> None:
                     QUANTIZE[form](target + b * (4 * BLOCK[form]), out + c * out_stride, K, b)
 
 
+def residual_layer_norm(mode: int, form: str) -> None:
+    """`residual{mode}_layer_norm_{form}`: the same for a layer norm; mode 0 or 1."""
+
+    @kernel(f"residual{mode}_layer_norm_{form}")
+    def run(a: Traced, thread: Traced, threads: Traced) -> None:
+        x, x_stride, y, y_stride, total, total_stride, w, b, out, out_stride, K, count = arguments(a, 12)
+        scratch, scratch_stride = arguments(a + 96, 2)
+        eps = number(a, 14)
+        room = scratch + thread * scratch_stride
+        for c in share(load("i64", count), thread, threads):
+            p = x + c * x_stride
+            if mode:
+                q, s = y + c * y_stride, total + c * total_stride
+                each(K, lambda at, t, p=p, q=q, s=s: store(s + at, load(t, p + at) + load(t, q + at)))
+                p = s
+            mean, r = mean_and_scale(p, K, eps)
+            target = out + c * out_stride if form == "f32" else room
+
+            def body(at: Traced, t: str, p=p, target=target, mean=mean, r=r) -> None:
+                store(target + at, (load(t, p + at) - mean) * r * load(t, w + at) + load(t, b + at))
+
+            each(K, body)
+            if form != "f32":
+                for i in loop(K // BLOCK[form]):
+                    QUANTIZE[form](target + i * (4 * BLOCK[form]), out + c * out_stride, K, i)
+
+
 def gated(activation: str, form: str) -> None:
     """`{activation}_mul_{form}`: activation(x) * y.
 
@@ -395,5 +422,7 @@ def gated(activation: str, form: str) -> None:
 for _form in FORMS:
     for _mode in range(3):
         residual_norm(_mode, _form)
+    for _mode in range(2):
+        residual_layer_norm(_mode, _form)
     for _activation in ACTIVATIONS:
         gated(_activation, _form)
