@@ -73,11 +73,12 @@ class VulkanDevice:
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
-        lowering = table(Target(self.adapter.subgroup, self.matrices, self.adapter.kind == "processor", context))
+        processor = self.adapter.kind == "processor"
         plans: dict[int, Plan] = {}
         for bucket in buckets(width):
             rows = {name: min(bucket, count) for name, count in capacity.items()}
-            plans[bucket] = Planner(graph, lowering, rows, fuse=fuse).plan()
+            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows)
+            plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
         self.take_weights(plans, progress)
         made = VulkanPass(self, graph, plans, slots, context, capacity)
         self.passes.append(made)

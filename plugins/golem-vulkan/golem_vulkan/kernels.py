@@ -34,7 +34,7 @@ PLAIN = (
     "store",
 )
 """Kernels of one variant."""
-BY_LAYOUT = ("embed", "matvec")
+BY_LAYOUT = ("embed", "gemm", "matvec")
 """Kernels with a variant for each layout of weights; `repack` has one for each type in a file."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 THREADS = 128
@@ -18,6 +19,8 @@ class Target:
     processor: bool
     """The device is a processor that plays one: kernels that are quickly compiled serve it best."""
     context: int
+    capacity: Mapping[str, int]
+    """Most rows of each row set in the passes to be planned."""
 
 
 def groups_of(n: int, each: int) -> int:

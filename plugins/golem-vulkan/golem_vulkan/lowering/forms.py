@@ -1,4 +1,5 @@
-"""The forms of values: float32 rows, and the 8-bit blocks that products with quantized weights read.
+"""The forms of values: float32 rows, the 8-bit blocks that products with quantized weights read, and the float16 rows
+that cooperative matrices read.
 
 An 8-bit row of n entries is n bytes, then eight bytes for each block of 32: its scale, and the sums of its halves.
 """
@@ -11,22 +12,32 @@ from golem_vulkan.lowering import entrywise
 from golem_vulkan.steps import Rows, launch
 from golem_vulkan.target import THREADS, Target, groups_of
 
-F32, BYTES = "f32", "bytes"
-NUMBER = {F32: 0, BYTES: 1}
-"""As kernels are told which form to write."""
+F32, BYTES, HALVES = "f32", "bytes", "halves"
+NARROW = 8
+"""Columns for which a product with cooperative matrices isn't worth it."""
 
 
 def form(target: Target, node: Node, name: str) -> str:
     """The form in which a node reads an input."""
     if name != "x" or node.op.name not in ("linear", "expert_linear"):
         return F32
+    if node.op.name == "linear" and on_matrices(target, node):
+        return HALVES
     return F32 if layout_of(node["weight"]).floats else BYTES
+
+
+def on_matrices(target: Target, node: Node) -> bool:
+    """Whether a product is one for cooperative matrices: wide, and with weights that float16 holds."""
+    weight, columns = node["weight"], target.capacity[node.results[0].rows]
+    return target.matrices and columns > NARROW and weight.type != "F32" and weight.width % 32 == 0
 
 
 def stride(size: int, form: str) -> int:
     """Bytes of a row of `size` entries."""
     if form == F32:
         return -(-size // 32) * 128
+    if form == HALVES:
+        return -(-size // 32) * 64
     return -(-size // 32) * 40 + -(-size // 32) % 2 * 8  # a multiple of 16
 
 

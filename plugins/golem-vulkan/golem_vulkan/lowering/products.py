@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from golem_core import Node, Planner, Unsupported
+from golem_core import Node, Operand, Planner, Unsupported
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import form
+from golem_vulkan.lowering.forms import form, on_matrices
 from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
+TILES = ((128, 128, 64, 64), (128, 64, 64, 32), (64, 64, 32, 32))
+SMALL_TILES = ((64, 32, 32, 16), (32, 64, 16, 32), (16, 64, 16, 16))
+"""Columns and rows of a workgroup's part of a wide product, and of a subgroup's part of that."""
+FILLED = 100
+"""Workgroups that fill a device."""
 MOST_SCORES = 4096
 """That the router's workgroup keeps in shared memory."""
 
@@ -24,6 +29,9 @@ def embed(target: Target, p: Planner, node: Node) -> None:
 def linear(target: Target, p: Planner, node: Node) -> None:
     w = node["weight"]
     x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
+    if on_matrices(target, node):
+        emit_wide(target, p, node, x, y)
+        return
     blocks, columns = row_units(w), columns_together(target, p.capacity[y.rows])
     constants, each = shape(target, blocks, columns)
     launch(
@@ -31,6 +39,26 @@ def linear(target: Target, p: Planner, node: Node) -> None:
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
         x.stride, y.stride, 32 * blocks, 0, 0, 0,
     )  # fmt: skip
+
+
+def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
+    w, columns = node["weight"], p.capacity[y.rows]
+    tile = tile_for(columns, w.rows)
+    size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
+    launch(
+        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup),
+        (groups_of(w.rows, tile[1]), groups_of(columns, tile[0])),
+        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), x.stride, y.stride,
+        columns,
+    )  # fmt: skip
+
+
+def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
+    """Columns and rows of a workgroup's tile, and of a subgroup's part of it: large, if enough workgroups are left."""
+    for tile in TILES:
+        if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= FILLED:
+            return tile
+    return next(tile for tile in SMALL_TILES if columns >= tile[0] or tile is SMALL_TILES[-1])
 
 
 def columns_together(target: Target, columns: int) -> int:

@@ -1,0 +1,70 @@
+"""The whole table of ops on the Vulkan device that is here, against the numpy meanings.
+
+Wide products on cooperative matrices round weights and activations to float16, which the reference doesn't know:
+where they are used, errors are held to `--loose`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from golem_vulkan.device import VulkanDevice
+
+from golem_core import Graph, Reference
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from graph.op_cases import CASES, Case
+
+
+def worst(device: VulkanDevice, case: Case) -> tuple[float, str]:
+    """The largest error, relative to the largest entry, and where it was."""
+    g = Graph()
+    case.build(g, np.random.default_rng(7))
+    slots = 1 + max(int(p.slot.max()) for p in case.passes)
+    context = 1 + max(int(p.position.max()) for p in case.passes)
+    width = max(len(p) for p in case.passes)
+    compiled = device.compile(g, slots=slots, context=context, width=width, scored=width)
+    reference = Reference(g, slots=slots, context=context, round_input=device.round_input)
+    found = 0.0, ""
+    for columns in case.passes:
+        got, want = compiled.run(columns), reference.run(columns)
+        for name in want:
+            if want[name].size:
+                error = float(np.abs(got[name] - want[name]).max() / max(np.abs(want[name]).max(), 1e-9))
+                if not error <= found[0]:
+                    found = error, f"{name} over {len(columns)} columns"
+    compiled.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("cases", nargs="*", help="beginnings of names; by default every case")
+    parser.add_argument("--loose", type=float, default=2e-2)
+    arguments = parser.parse_args()
+    for matrices in (False, True):
+        device, start, failed, count = VulkanDevice(matrices=matrices), time.perf_counter(), 0, 0
+        if matrices and not device.matrices:
+            print("no cooperative matrices")
+            break
+        print(device.adapter.summary)
+        for case in CASES:
+            if arguments.cases and not case.name.startswith(tuple(arguments.cases)):
+                continue
+            error, where = worst(device, case)
+            allowed = max(case.half_tolerance or case.tolerance, arguments.loose if matrices else 0)
+            count += 1
+            if not error <= allowed:
+                failed += 1
+                print(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}", flush=True)
+        device.close()
+        seconds = time.perf_counter() - start
+        print(f"{'with' if matrices else 'without'} matrices: {count} cases, {failed} failed, {seconds:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
