@@ -63,7 +63,9 @@ def main() -> None:
                 print(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}", flush=True)
         device.close()
         seconds = time.perf_counter() - start
-        print(f"{'with' if matrices else 'without'} matrices: {count} cases, {failed} failed, {seconds:.1f} s", flush=True)
+        print(
+            f"{'with' if matrices else 'without'} matrices: {count} cases, {failed} failed, {seconds:.1f} s", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,9 @@ def columns(tokens: np.ndarray, first: list[int], each: int) -> Columns:
     """A pass of `each` columns for each slot, from the positions `first`; the last of each slot is scored."""
     slots = len(first)
     position = np.concatenate([np.arange(f, f + each) for f in first])
-    return Columns(tokens[: slots * each], position, np.repeat(np.arange(slots), each), np.arange(slots) * each + each - 1)
+    return Columns(
+        tokens[: slots * each], position, np.repeat(np.arange(slots), each), np.arange(slots) * each + each - 1
+    )
 
 
 def read_bytes(file: ModelFile, config: LlamaConfig) -> int:
@@ -132,9 +134,13 @@ def theirs(path: Path, slots: int, rounds: int, peer: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("models", nargs="+", metavar="SHAPE:MIX", help=f"{', '.join(SHAPES)}; {', '.join(random_model.MIXES)}")
+    parser.add_argument(
+        "models", nargs="+", metavar="SHAPE:MIX", help=f"{', '.join(SHAPES)}; {', '.join(random_model.MIXES)}"
+    )
     parser.add_argument("--directory", type=Path, required=True, help="where the files are made")
-    parser.add_argument("--donor", type=Path, required=True, help="a GGUF file of the architecture llama with a tokenizer")
+    parser.add_argument(
+        "--donor", type=Path, required=True, help="a GGUF file of the architecture llama with a tokenizer"
+    )
     parser.add_argument("--peer", type=Path, help="where llama.cpp's shared libraries are")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -150,7 +156,9 @@ def main() -> None:
         if arguments.peer:
             peer = theirs(path, arguments.slots, arguments.rounds, arguments.peer)
             print("  llama.cpp", {k: round(v, 1) for k, v in peer.items()}, flush=True)
-            print("  ratio", {k: round(mine[k] / v, 2) for k, v in peer.items() if k in mine and k != "load"}, flush=True)
+            print(
+                "  ratio", {k: round(mine[k] / v, 2) for k, v in peer.items() if k in mine and k != "load"}, flush=True
+            )
         if arguments.remove:
             path.unlink()
 

@@ -62,14 +62,16 @@ class VulkanDevice:
         context: int = 4096,
         width: int = WIDTH,
         scored: int | None = None,
+        tentative: int = 0,
         fuse: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> VulkanPass:
         """Takes over the weights of `graph` (once, however many graphs read them) and makes its states.
 
         `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per slot) the most
-        of them that are scored.  `progress(done, total)` counts bytes of weights.  Raises Unsupported naming the op
-        or weight that there are no kernels for, GolemError where it doesn't fit the device's memory.
+        of them that are scored, `tentative` the most of a run that may be taken back.  `progress(done, total)` counts
+        bytes of weights.  Raises Unsupported naming the op or weight that there are no kernels for, GolemError where
+        it doesn't fit the device's memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
@@ -80,7 +82,7 @@ class VulkanDevice:
             target = Target(self.adapter.subgroup, self.matrices, processor, context, rows)
             plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
         self.take_weights(plans, progress)
-        made = VulkanPass(self, graph, plans, slots, context, capacity)
+        made = VulkanPass(self, graph, plans, slots, context, capacity, tentative)
         self.passes.append(made)
         return made
 

@@ -5,7 +5,6 @@ again.  Between runs only the header changes: counts and column facts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from golem_core import Columns, GolemError, Graph, KVRing, Operand, Plan, Recurr
 from golem_vulkan.gpu import Timer
 from golem_vulkan.memory import Arenas, Block
 from golem_vulkan.recording import COMPUTE, HOST, TRANSFER, Copy, Recording
+from golem_vulkan.states import RecurrentStates, Saved
 from golem_vulkan.steps import Constant, Given, Matrix, Nothing, Planes, Positions, Rows, Values, Vector
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ BUCKETS = (1, 4, 8, 32, 128)
 """Widths that have command buffers of their own, besides the widest; a pass runs the least that holds its columns."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
-FACTS = 6
-"""Of each row: token, position, slot, index among the columns, where its conversation begins, and where it ends."""
+FACTS = 7
+"""Of each row: token, position, slot, index among the columns, where its conversation begins, where it ends, and the
+share in which recurrent states stand after it (of a conversation: before it)."""
 RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool")
 """Kernels that ask which columns belong together."""
 HEAD = 4
@@ -47,17 +48,6 @@ def ring_bytes(ring: KVRing, positions: int, slots: int) -> int:
     return 2 * ring.heads * ring.dim * positions * slots
 
 
-@dataclass(eq=False)
-class Saved:
-    """A copy of a slot's recurrent states, in device memory that goes back to the pass when nobody keeps it."""
-
-    blocks: list[Block] = field(repr=False)
-    home: list[list[Block]] = field(repr=False)
-
-    def __del__(self) -> None:
-        self.home.append(self.blocks)
-
-
 class VulkanPass:
     """Not for several threads at once."""
 
@@ -69,6 +59,7 @@ class VulkanPass:
         slots: int,
         context: int,
         capacity: dict[str, int],
+        tentative: int,
     ):
         self.device, self.graph, self.plans = device, graph, plans
         self.slots, self.context = slots, context
@@ -82,11 +73,7 @@ class VulkanPass:
         for ring in graph.rings:
             size = ring_bytes(ring, self.positions[ring], slots)
             self.keys[ring], self.values[ring] = take(size), take(size)
-        self.shares = {state: 4 * prod(state.shape) for state in graph.recurrent}
-        """Bytes of a slot's share of each recurrent state."""
-        self.recurrent = {state: take(slots * size) for state, size in self.shares.items()}
-        self.spare: list[list[Block]] = []
-        """Blocks for copies of recurrent states that nobody keeps."""
+        self.recurrent = RecurrentStates(device.gpu, device.pipelines, graph.recurrent, slots, tentative, take)
         self.arena = take(max(plan.arena for plan in plans.values()))
         self.outputs = {name: take(self.output_bytes(name)) for name in graph.outputs}
         sizes = [sum(self.place_bytes(p, capacity[p.rows]) for p in plan.outputs.values()) for plan in plans.values()]
@@ -101,8 +88,6 @@ class VulkanPass:
         self.runs: dict[int, Any] = {}
         self.downloads: dict[tuple[int, ...], tuple[Any, list[tuple[str, int, Operand]]]] = {}
         self.recordings: list[Recording] = []
-        for slot in range(slots):
-            self.restore(slot, None)
 
     def output_bytes(self, name: str) -> int:
         places = [plan.outputs[name] for plan in self.plans.values()]
@@ -129,7 +114,7 @@ class VulkanPass:
                 return self.keys[state].address
             case State(state):
                 assert isinstance(state, Recurrent)
-                return self.recurrent[state].address
+                return self.recurrent.blocks[state].address
             case Values(ring):
                 return self.values[ring].address
             case Positions(ring):
@@ -165,6 +150,8 @@ class VulkanPass:
         if columns.slot.max() >= self.slots or columns.position.max() >= self.context or columns.position.min() < 0:
             raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
         self.graph.check_inputs(columns)
+        if columns.tentative and not self.reads_runs:
+            self.recurrent.tentative = n
         counts = self.write_header(columns)
         width = next(b for b in self.plans if b >= n)
         if width not in self.runs:
@@ -197,6 +184,8 @@ class VulkanPass:
             end = np.append(first[1:], n)
             facts["all"] += [np.repeat(first, end - first), np.repeat(end, end - first)]
             facts["runs"] = [fact[first] for fact in facts["all"]]
+            facts["runs"].append(np.array([self.recurrent.share_of[slot] for slot in columns.slot[first].tolist()]))
+            facts["all"].append(self.recurrent.facts(columns, end - 1))
         facts["scored"] = [fact[scored] for fact in facts["all"]]
         for rows, arrays in facts.items():
             count = len(arrays[0])
@@ -245,39 +234,23 @@ class VulkanPass:
 
     @property
     def saved_bytes(self) -> int:
-        return sum(self.shares.values())
+        return self.recurrent.saved_bytes
 
     def save(self, slot: int) -> Saved:
         """A copy of the slot's recurrent states, in device memory."""
-        blocks = self.spare.pop() if self.spare else [self.memory["device"].take(n) for n in self.shares.values()]
-        self.copy_states(slot, blocks, out=True)
-        return Saved(blocks, self.spare)
+        return self.recurrent.save(slot)
 
     def restore(self, slot: int, saved: Saved | None) -> None:
         """Puts the slot's recurrent states back to what `save` returned; None: zeros."""
-        self.copy_states(slot, saved.blocks if saved else None, out=False)
+        self.recurrent.restore(slot, saved)
 
-    def copy_states(self, slot: int, blocks: list[Block] | None, *, out: bool) -> None:
-        if not self.recurrent:
-            return
-        r = Recording(self.device.gpu, self.device.pipelines)
-        r.begin()
-        for i, (state, block) in enumerate(self.recurrent.items()):
-            size = self.shares[state]
-            if blocks is None:
-                r.fill(block, slot * size, size)
-            else:
-                copy = (
-                    Copy(block, blocks[i], size, slot * size) if out else Copy(blocks[i], block, size, 0, slot * size)
-                )
-                r.copy([copy])
-        r.barrier(TRANSFER, COMPUTE | TRANSFER)
-        self.device.gpu.run(r.end())
-        r.close()
+    def keep(self, slot: int, count: int) -> None:
+        """The slot's recurrent states stand after the first `count` of the tentative columns that ran last."""
+        self.recurrent.keep(slot, count)
 
     def close(self) -> None:
         for r in self.recordings:
             r.close()
-        self.recordings, self.runs, self.downloads, self.spare = [], {}, {}, []
+        self.recordings, self.runs, self.downloads = [], {}, {}
         for arena in self.memory.values():
             arena.close()

@@ -94,3 +94,25 @@ def test_a_saved_conversation_goes_on_where_it_was(device, model):
     first = run.run(columns([(0, 0, tokens[:6])]))["logits"].copy()
     run.restore(1, None)
     np.testing.assert_array_equal(run.run(columns([(1, 0, tokens[:6])]))["logits"], first)
+
+
+def test_tentative_columns_that_are_not_kept_leave_nothing(device, model):
+    tokens = np.random.default_rng(6).integers(0, model.vocab_size, 20)
+    tried, plain = (
+        device.compile(model.build(), slots=2, context=64, width=24, scored=24, tentative=4) for _ in range(2)
+    )
+    if not tried.saved_bytes:
+        pytest.skip("it has no states that can't be rewound")
+    for run in (tried, plain):
+        run.run(columns([(0, 0, tokens[:3]), (1, 0, tokens[:5])]))
+    at = 5
+    for count, kept in ((4, 1), (3, 2), (2, 2), (1, 1), (4, 3)):
+        guesses = tokens[at : at + count].copy()
+        guesses[kept:] = (guesses[kept:] + 1) % model.vocab_size
+        position, slot = np.arange(at, at + count), np.ones(count, np.int64)
+        got = tried.run(Columns(guesses, position, slot, np.arange(count), tentative=True))["logits"][:kept].copy()
+        tried.keep(1, kept)
+        assert_close(got, plain.run(columns([(1, at, tokens[at : at + kept])]))["logits"])
+        at += kept
+    with pytest.raises(ValueError, match="4 tentative columns, not 5"):
+        tried.run(Columns(tokens[:5], np.arange(5), np.zeros(5), [4], tentative=True))

@@ -22,6 +22,7 @@ def causal_conv1d(target: Target, p: Planner, node: Node) -> None:
     launch(
         p, "causal_conv1d", (32, taps), (groups_of(features, 32), p.capacity["runs"]),
         x, y, vector(weight), vector(node["bias"]), State(node["window"], writes=True), Rows("runs"),
+        Rows("all"),
         features, x.stride, y.stride,
     )  # fmt: skip
 
@@ -38,6 +39,6 @@ def delta_net(target: Target, p: Planner, node: Node) -> None:
     size = 64
     launch(
         p, "delta_net", (size, lanes, groups_of(dk, lanes)), (groups_of(dv, size // lanes), heads, p.capacity["runs"]),
-        *inputs, y, State(node["state"], writes=True), Rows("runs"),
+        *inputs, y, State(node["state"], writes=True), Rows("runs"), Rows("all"),
         key_heads, heads, dk, dv, *(x.stride for x in (*inputs, y)), float(node["scale"]),
     )  # fmt: skip

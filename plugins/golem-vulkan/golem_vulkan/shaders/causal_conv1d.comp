@@ -5,7 +5,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint TAPS = 4;
 layout(push_constant) uniform P {
-  uint64_t x, y, weight, bias, window, runs;
+  uint64_t x, y, weight, bias, window, runs, columns;
   uint features, x_stride, y_stride;
 } p;
 
@@ -13,7 +13,7 @@ void main() {
   uint run = gl_WorkGroupID.y, f = gl_GlobalInvocationID.x;
   if (run >= count_of(p.runs) || f >= p.features) return;
   uint first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
-  uint64_t window = p.window + 4ul * slot_of(p.runs, run) * (TAPS - 1) * p.features;
+  uint64_t window = p.window + 4ul * share_of(p.runs, run) * (TAPS - 1) * p.features;
   float past[TAPS], by[TAPS];
   [[unroll]] for (uint j = 0; j < TAPS; ++j) by[j] = F1(p.weight).v[f * TAPS + j];
   [[unroll]] for (uint j = 0; j + 1 < TAPS; ++j) past[j] = F1(window).v[j * p.features + f];
@@ -24,6 +24,10 @@ void main() {
     [[unroll]] for (uint j = 0; j < TAPS; ++j) sum += past[j] * by[j];
     F1(p.y + uint64_t(t) * p.y_stride).v[f] = sum;
     [[unroll]] for (uint j = 0; j + 1 < TAPS; ++j) past[j] = past[j + 1];
+    uint share = share_of(p.columns, t);
+    if (share != NOWHERE) {
+      window = p.window + 4ul * share * (TAPS - 1) * p.features;
+      [[unroll]] for (uint j = 0; j + 1 < TAPS; ++j) F1(window).v[j * p.features + f] = past[j];
+    }
   }
-  [[unroll]] for (uint j = 0; j + 1 < TAPS; ++j) F1(window).v[j * p.features + f] = past[j];
 }

@@ -36,4 +36,7 @@ uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[2 * Rows(rows).cap
 uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[3 * Rows(rows).capacity + i]; }
 // Where the conversation of a row begins among the columns, and where it ends.
 uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[4 * Rows(rows).capacity + i]; }
+// The share of recurrent states: of a column where they go after it, of a conversation where they are before it.
+const uint NOWHERE = 0xffffffffu;
+uint share_of(uint64_t rows, uint i) { return Rows(rows).facts[6 * Rows(rows).capacity + i]; }
 uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[5 * Rows(rows).capacity + i]; }

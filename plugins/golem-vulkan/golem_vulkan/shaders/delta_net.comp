@@ -7,7 +7,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint LANES = 8;
 layout(constant_id = 2) const uint EACH = 8;   // entries of a column that a thread has: dk = LANES * EACH, or less
 layout(push_constant) uniform P {
-  uint64_t q, k, v, decay, beta, y, state, runs;
+  uint64_t q, k, v, decay, beta, y, state, runs, columns;
   uint key_heads, heads, dk, dv;
   uint q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
   float scale;
@@ -19,8 +19,8 @@ void main() {
   uint lane = gl_LocalInvocationID.x % LANES;
   uint j = gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES;
   bool inside = j < p.dv;
-  uint slot = slot_of(p.runs, run), first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
-  uint64_t state = p.state + 4ul * (uint64_t(slot * p.heads + h) * p.dv + j) * p.dk;
+  uint share = share_of(p.runs, run), first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
+  uint64_t state = p.state + 4ul * (uint64_t(share * p.heads + h) * p.dv + j) * p.dk;
   uint key_start = (h % p.key_heads) * p.dk;
   float s[EACH];
   [[unroll]] for (uint i = 0; i < EACH; ++i) {
@@ -46,9 +46,13 @@ void main() {
     }
     for (uint o = LANES / 2; o > 0; o >>= 1) out_ += subgroupShuffleXor(out_, o);
     if (inside && lane == 0) F1(p.y + uint64_t(t) * p.y_stride).v[h * p.dv + j] = out_ * p.scale;
-  }
-  [[unroll]] for (uint i = 0; i < EACH; ++i) {
-    uint at = lane + i * LANES;
-    if (inside && at < p.dk) F1(state).v[at] = s[i];
+    share = share_of(p.columns, t);
+    if (share != NOWHERE) {
+      state = p.state + 4ul * (uint64_t(share * p.heads + h) * p.dv + j) * p.dk;
+      [[unroll]] for (uint i = 0; i < EACH; ++i) {
+        uint at = lane + i * LANES;
+        if (inside && at < p.dk) F1(state).v[at] = s[i];
+      }
+    }
   }
 }
