@@ -17,6 +17,7 @@ from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Scratc
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
     cells,
+    convolution,
     elementwise,
     experts,
     hadamard,
@@ -261,7 +262,8 @@ class CpuPass:
             self.programs[1][last] = self.assembly.program([plan.steps[number] for number in last])
             self.results.append(self.results_of(plan))
         self.kept_weights = (dict(device.matrices), dict(device.vectors))
-        tables = [a.weight.rows for step in plan.steps for a in step.args if isinstance(a, Table)]
+        steps = [step for step in plan.steps if step.kernel.startswith("embed_")]
+        tables = [a.weight.rows for step in steps for a in step.args if isinstance(a, Table)]
         self.tokens = min(tables, default=None)
         """Rows of the smallest table, None where nobody reads tokens."""
         self.input_rows = [

@@ -9,7 +9,7 @@ import numpy as np
 from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Table, Vector
 from golem_core.cpu.attention_lowering import AttentionLowering
 from golem_core.cpu.formats import FORMATS
-from golem_core.cpu.kernels import orders, products, quantize
+from golem_core.cpu.kernels import convolution, orders, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
@@ -41,16 +41,18 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ forms
 
     def table(self) -> Lowering:
-        entrywise = ("add", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
-        products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine")
+        entrywise = ("add", "elu", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
+        products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine", "table_rows")
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
         others = (
             "attend",
             "attend_columns",
             "causal_conv1d",
             "concat",
+            "conv1d",
             "delta_net",
             "pool",
+            "prepend",
             "store",
             *norms,
             *products,
@@ -99,6 +101,13 @@ class CpuLowering(AttentionLowering):
         p.step(
             f"embed_{table.type}", Table(table), Fact(y.rows, "token"), y, y.stride, table.width, Count(y.rows), room
         )
+
+    def table_rows(self, p: Planner, node: Node) -> None:
+        table, ids, y = node["table"], p.read(node["ids"]), p.write(node.results[0])
+        p.step(
+            f"table_rows_{table.type}", Table(table), ids, ids.stride, y, y.stride, table.rows, table.width,
+            node["ids"].size, Count(y.rows), Scratch(weight_format(table).bytes8),
+        )  # fmt: skip
 
     def input(self, p: Planner, node: Node) -> None:
         p.prepare("input", node["name"], p.write(node.results[0], before_steps=True))
@@ -168,7 +177,7 @@ class CpuLowering(AttentionLowering):
         x, y = p.read(node["x"]), p.write(node.results[0])
         p.step(activation_name(node), x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
 
-    gelu = relu = sigmoid = silu = softplus = unary
+    elu = gelu = relu = sigmoid = silu = softplus = unary
 
     def scale(self, p: Planner, node: Node) -> None:
         self.unary(p, node, float(node["by"]))
@@ -241,7 +250,28 @@ class CpuLowering(AttentionLowering):
         first, length = Fact(RUNS, "first"), Fact(RUNS, "length")
         p.step(f"pool_{node['how']}", x, x.stride, y, y.stride, node["x"].size, first, length, Count(RUNS))
 
-    # ------------------------------------------------------------ recurrences
+    # ------------------------------------------------------------ convolutions and recurrences
+
+    def prepend(self, p: Planner, node: Node) -> None:
+        (before, channels), length = node["past"].shape, node["x"].shape[0]
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        p.step(
+            "prepend", x, x.stride, y, y.stride, State(node["past"], writes=True), before, length, channels,
+            int(node["start"] == "first"), Fact(y.rows, "position"), Count(y.rows), *STRETCH_FACTS,
+        )  # fmt: skip
+
+    def conv1d(self, p: Planner, node: Node) -> None:
+        weight, bias, channels = node["weight"], node["bias"], node["x"].shape[1]
+        if weight_format(weight).form != F32:
+            raise Unsupported(f"conv1d: {weight.name} is of type {weight.type}; the CPU takes F32, F16 and BF16")
+        x, y, (outputs, rows) = p.read(node["x"]), p.write(node.results[0]), node.results[0].shape
+        p.step(
+            f"conv1d_{weight.type}", Matrix(weight), x, x.stride, y, y.stride, rows, weight.width,
+            4 * channels * node["stride"], outputs, Count(y.rows), Scratch(convolution.conv_scratch_bytes()), Counter(),
+        )  # fmt: skip
+        if bias is not None:
+            out = replace(y, writes=False)
+            p.step("add_vector", out, y.stride, Vector(bias), y, y.stride, outputs, rows, Count(y.rows))
 
     def causal_conv1d(self, p: Planner, node: Node) -> None:
         weight, bias = node["weight"], node["bias"]

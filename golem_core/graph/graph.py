@@ -62,7 +62,9 @@ class Graph:
     causal_conv1d = ops.causal_conv1d
     combine = ops.combine
     concat = ops.concat
+    conv1d = ops.conv1d
     delta_net = ops.delta_net
+    elu = ops.elu
     embed = ops.embed
     expert_linear = ops.expert_linear
     gelu = ops.gelu
@@ -74,6 +76,7 @@ class Graph:
     lookup = ops.lookup
     mul = ops.mul
     pool = ops.pool
+    prepend = ops.prepend
     relu = ops.relu
     rms_norm = ops.rms_norm
     rope = ops.rope
@@ -85,6 +88,7 @@ class Graph:
     softcap = ops.softcap
     softplus = ops.softplus
     store = ops.store
+    table_rows = ops.table_rows
     take = ops.take
     transpose = ops.transpose
     view = ops.view

@@ -15,6 +15,8 @@ from golem_core.files.weights import Weight
 from golem_core.graph.attention import attend as attend
 from golem_core.graph.attention import attend_columns as attend_columns
 from golem_core.graph.attention import store as store
+from golem_core.graph.convolution import conv1d as conv1d
+from golem_core.graph.convolution import prepend as prepend
 from golem_core.graph.mixture import combine as combine
 from golem_core.graph.mixture import expert_linear as expert_linear
 from golem_core.graph.mixture import lookup as lookup
@@ -44,6 +46,22 @@ def embed(g: Graph, table: Weight) -> Value:
 @embed.define
 def _(run: Run, table):
     return table[run.token]
+
+
+@op()
+def table_rows(g: Graph, table: Weight, ids: Value) -> Value:
+    """Rows `ids` (count,), whole numbers held in float32, of `table` (entries, width) -> (count, width).
+
+    A number beyond the table's ends stands for its first or last row.
+    """
+    check(len(table.shape) == 2, f"{table.name} is no table")
+    check(len(ids.shape) == 1, "the ids are no plain row")
+    return result((*ids.shape, table.width))
+
+
+@table_rows.define
+def _(run: Run, table, ids):
+    return table[np.clip(ids.astype(int), 0, len(table) - 1)]
 
 
 @op(facts=("inputs",))
@@ -208,6 +226,17 @@ def _(run: Run, x, exact):
         wide = x.astype(np.float64)
         return (wide / 2 * (1 + np.vectorize(erf, [np.float64])(wide / sqrt(2)))).astype(f32)
     return f32(0.5) * x * (1 + np.tanh(f32(sqrt(2 / pi)) * (x + f32(0.044715) * x * x * x)))
+
+
+@op()
+def elu(g: Graph, x: Value) -> Value:
+    """x where it is positive, exp(x) - 1 elsewhere (arXiv:1511.07289)."""
+    return result(x.shape)
+
+
+@elu.define
+def _(run: Run, x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, f32(0))))
 
 
 @op()

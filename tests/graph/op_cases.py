@@ -71,6 +71,13 @@ for _type in DECODERS:
     def _(g, rng, t=_type):
         g.output("y", g.embed(random_weight(rng, "table", t, TOKENS, 512)))
 
+    @case(f"table_rows-{_type}")
+    def _(g, rng, t=_type):
+        ids, _ = g.route(x(g, rng, 9), count=5)
+        table = random_weight(rng, "table", t, 7, 512)
+        g.output("rows", g.table_rows(table, ids))
+        g.output("one", g.table_rows(table, g.slice(g.scale(ids, by=-1.0), 2, 3)))
+
     for _rows, _width in ((40, 512), (7, 256)) if _type in WIDE else ((40, 160), (7, 32), (64, 2080)):
 
         @case(
@@ -252,6 +259,29 @@ for _features, _taps in ((64, 4), (19, 2), (8, 7)):
             g.output(f"{name}-scored", g.take(g.silu(y)))
 
 
+for _length, _channels, _taps, _stride, _out in (
+    (8, 3, 4, 2, 5),
+    (16, 1, 7, 1, 24),
+    (2, 40, 4, 2, 16),
+    (6, 64, 9, 3, 40),
+):
+    for _type in ("F32", "F16", "BF16"):
+
+        @case(f"conv1d-{_type}-{_length}x{_channels}-{_taps}by{_stride}-{_out}", passes=RUNS)
+        def _(g, rng, t=_type, length=_length, channels=_channels, taps=_taps, stride=_stride, out=_out):
+            """Alone, and over the steps before the column too, of zeros or of the first step."""
+            y = x(g, rng, length, channels)
+            w, b = random_weight(rng, "w", t, out, taps * channels), random_weight(rng, "b", "F32", out)
+            for start in ("zeros", "first"):
+                longer, _ = g.prepend(y, Recurrent((min(length, taps - stride), channels)), start=start)
+                g.output(start, g.conv1d(longer, w, b, stride=stride))
+                g.output(f"{start}-longer", longer)
+                g.output(f"{start}-scored", g.take(g.elu(longer)))
+            each = random_weight(rng, "each", t, out, channels)
+            g.output("each", g.conv1d(y, each))
+            g.output("apart", g.take(g.conv1d(y, each, b, stride=stride)))
+
+
 for _key_heads, _heads, _dk, _dv in ((1, 1, 16, 8), (2, 6, 8, 8), (2, 2, 20, 16), (3, 3, 16, 96), (4, 8, 64, 64)):
 
     @case(f"delta_net-{_key_heads}to{_heads}x{_dk}x{_dv}", passes=RUNS, tolerance=1e-5)
@@ -273,7 +303,7 @@ for _n in (64, 19):
         w, one = random_weight(rng, "w", "F32", n), random_weight(rng, "one", "F32", 1)
         for name, y in {
             "gelu": g.gelu(a), "gelu-exact": g.gelu(a, exact=True),
-            "relu": g.relu(a), "gated-relu": g.relu(a) * b,
+            "elu": g.elu(a), "relu": g.relu(a), "gated-relu": g.relu(a) * b,
             "silu": g.silu(a), "softcap": g.softcap(a, cap=3.0), "scale": g.scale(a, by=-1.5),
             "sigmoid": g.sigmoid(a), "softplus": g.softplus(a), "gated-sigmoid": b * g.sigmoid(a),
             "add": a + b, "mul": a * b, "twice": a + a, "add-vector": a + w, "mul-vector": a * w, "mul-one": a * one,
@@ -325,7 +355,7 @@ def _(g, rng):
 @case("extremes")
 def _(g, rng):
     a = x(g, rng, 32, scale=1000.0)
-    for name in ("gelu", "relu", "sigmoid", "silu", "softplus"):
+    for name in ("elu", "gelu", "relu", "sigmoid", "silu", "softplus"):
         g.output(name, getattr(g, name)(a))
     g.output("gelu-exact", g.gelu(a, exact=True))
     g.output("softcap", g.softcap(a, cap=30.0))

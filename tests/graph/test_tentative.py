@@ -23,11 +23,13 @@ def cpu():
 
 
 def build(recurrent: bool = True) -> Graph:
-    """A short convolution, the delta rule and attention, one after another."""
+    """Convolutions over columns and within them, the delta rule and attention, one after another."""
     dice, g = np.random.default_rng(3), Graph()
     x = g.embed(random_weight(dice, "table", "F32", TOKENS, 64))
     if recurrent:
         x, _ = g.causal_conv1d(x, random_weight(dice, "taps", "F32", 64, 4), Recurrent((3, 64)))
+        longer, _ = g.prepend(x.heads(4), Recurrent((2, 16)), start="first")
+        x = g.view(g.conv1d(longer, random_weight(dice, "window", "F32", 16, 48, scale=0.2)), (64,))
         heads = g.l2_norm(x.heads(4), eps=1e-6)
         few = g.sigmoid(g.linear(x, random_weight(dice, "few", "F32", 4, 64)))
         x, _ = g.delta_net(heads, heads, x.heads(4), g.scale(few, by=-1.0), few, Recurrent((4, 16, 16)), scale=0.25)

@@ -6,8 +6,10 @@ from the first lane.  So every format that has products has its table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from golem_core.cpu.formats import Blocks32, Blocks256, Floats, Format
-from golem_core.cpu.jit import Traced, arguments, load, loop, share, shuffle, store, value, when
+from golem_core.cpu.jit import Traced, arguments, load, loop, share, shuffle, store, value, vmax, vmin, when
 from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half
 
@@ -54,24 +56,47 @@ def row_float(F: type[Floats], row: Traced, y: Traced, K: Traced, room: Traced) 
         store(y + whole * 4, F.load8(room))
 
 
+def rows(
+    F: type[Format],
+    count: Traced,
+    row: Callable[[Traced], tuple[Traced, Traced]],
+    K: Traced,
+    room: Traced,
+    thread: Traced,
+    threads: Traced,
+) -> None:
+    """Decodes `count` rows of K entries; `row(i)` is where the row lies and where it goes."""
+    if issubclass(F, Floats):
+        for i in share(count, thread, threads):
+            row_float(F, *row(i), K, room)
+        return
+    blocks = K // F.block
+    for i in share(count * blocks, thread, threads):
+        (source, target), b = row(i // blocks), i % blocks
+        F.repack(source + b * F.source_bytes, room, value(0))
+        decode = row_32 if issubclass(F, Blocks32) else row_256
+        decode(F, room, target + b * (4 * F.block))
+
+
 def register(F: type[Format]) -> None:
-    """Makes the kernel `embed_NAME` of a format: the rows of tokens, float32."""
+    """Makes the kernels `embed_NAME` and `table_rows_NAME` of a format: the rows of tokens or of ids, float32."""
 
     @kernel(f"embed_{F.name}")
     def embed(a: Traced, thread: Traced, threads: Traced) -> None:
         table, tokens, y, y_stride, K, count, scratch, scratch_stride = arguments(a, 8)
-        room, n = scratch + thread * scratch_stride, load("i64", count)
-        blocks = K // F.block
 
-        def row(c: Traced) -> Traced:
-            return table + load("i64", tokens + c * 8) * (blocks * F.source_bytes)
+        def row(c: Traced) -> tuple[Traced, Traced]:
+            return table + load("i64", tokens + c * 8) * (K // F.block * F.source_bytes), y + c * y_stride
 
-        if issubclass(F, Floats):
-            for c in share(n, thread, threads):
-                row_float(F, row(c), y + c * y_stride, K, room)
-            return
-        for i in share(n * blocks, thread, threads):
-            c, b = i // blocks, i % blocks
-            F.repack(row(c) + b * F.source_bytes, room, value(0))
-            decode = row_32 if issubclass(F, Blocks32) else row_256
-            decode(F, room, y + c * y_stride + b * (4 * F.block))
+        rows(F, load("i64", count), row, K, scratch + thread * scratch_stride, thread, threads)
+
+    @kernel(f"table_rows_{F.name}")
+    def table_rows(a: Traced, thread: Traced, threads: Traced) -> None:
+        table, ids, ids_stride, y, y_stride, entries, K, n, count, scratch, scratch_stride = arguments(a, 11)
+
+        def row(i: Traced) -> tuple[Traced, Traced]:
+            c, k = i // n, i % n
+            number = vmin(vmax(load("f32", ids + c * ids_stride + k * 4).to("i64"), 0), entries - 1)
+            return table + number * (K // F.block * F.source_bytes), y + c * y_stride + k * K * 4
+
+        rows(F, load("i64", count) * n, row, K, scratch + thread * scratch_stride, thread, threads)
