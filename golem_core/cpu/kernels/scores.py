@@ -5,13 +5,12 @@ A row's query lies in the thread's room in the form that its kind of keys wants;
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import e, log2
 
 from golem_core.cpu.dots import maddwd
 from golem_core.cpu.jit import Traced, Var, broadcast, const, fma, load, loop, store, value
 from golem_core.cpu.kernels.cells import LENGTH, fraction, largest, length, whole
-from golem_core.cpu.target import load_half, rint, round_half
+from golem_core.cpu.target import load_half, pin, rint, round_half
 
 TILE = 64
 """Positions that are done together."""
@@ -163,7 +162,7 @@ class Halves:
                     for m in range(rows):
                         x = broadcast("i16x16", "i32", queries[m] + j * 4 + 4 * i)
                         for u in range(2):
-                            sums[m][u].set(sums[m][u] + maddwd(line[u], x))
+                            sums[m][u].set(pin(sums[m][u] + maddwd(line[u], x)))
             scales = [load("f32x8", lines + room.dim * 32 + 32 * u) for u in range(2)]
             for m in range(rows):
                 scale = splat8(room.scales + (row + m) * (4 * PARTS))
@@ -191,7 +190,7 @@ class Halves:
                     for m in range(rows):
                         x = broadcast("i16x16", "i32", weights + 4 * j + 2 * TILE * m)
                         for u in range(2):
-                            sums[m][u].set(sums[m][u] + maddwd(line[u], x))
+                            sums[m][u].set(pin(sums[m][u] + maddwd(line[u], x)))
             add_up(room, row, d * 64, [[s.to("f32x8") for s in both] for both in sums])
 
 
@@ -230,7 +229,7 @@ class Bytes:
                         for m in range(rows):
                             x = broadcast("i16x16", "i32", queries[m] + part * 64 + j * 4 + 4 * i)
                             for u in range(2):
-                                sums[m][u].set(sums[m][u] + maddwd(line[u], x))
+                                sums[m][u].set(pin(sums[m][u] + maddwd(line[u], x)))
                 scales = [load_half(lines + room.dim * 16 + part * 32 + 16 * u) for u in range(2)]
                 for m in range(rows):
                     scale = splat8(room.scales + (row + m) * (4 * PARTS) + part * 4)
@@ -270,4 +269,3 @@ class Bytes:
 
 
 SCORES: dict[str, Floats | Halves | Bytes] = {"f16": Halves(), "f32": Floats(), "q8_0": Bytes()}
-Step = Callable[[Traced, int], None]
