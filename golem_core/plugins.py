@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -163,16 +163,39 @@ class Plugins:
         raise Unsupported(message + self._broken())
 
     def device(self, name: str) -> DeviceType:
-        """The kind of device called `name`.  Raises Unsupported or GolemError as `architecture` does."""
+        """The kind of device that `name` names before a colon; what stands behind it is the device's own affair.
+
+        Raises Unsupported or GolemError as `architecture` does.
+        """
+        table = self.devices()
+        kind = name.partition(":")[0]
+        if kind in table:
+            return self._only_one("device", kind, table[kind])
+        known = ", ".join(sorted(table))
+        raise Unsupported(f"no installed plugin drives the device {name!r}; installed: {known}" + self._broken())
+
+    def devices(self) -> dict[str, list[tuple[Plugin, DeviceType]]]:
+        """Who drives each kind of device."""
         from golem_core.hookspecs import DeviceType
 
         table: dict[str, list[tuple[Plugin, DeviceType]]] = {}
         for plugin, record in self.ask("golem_devices", DeviceType):
             table.setdefault(record.name, []).append((plugin, record))
-        if name in table:
-            return self._only_one("device", name, table[name])
-        known = ", ".join(sorted(table))
-        raise Unsupported(f"no installed plugin drives the device {name!r}; installed: {known}" + self._broken())
+        return table
+
+    def chosen_device(self, options: Mapping[str, Any]) -> str:
+        """The device that the options ask for: a switch with the name of a kind stands for `-device` and that name.
+
+        Raises GolemError where several are asked for.
+        """
+        named = options["device"]
+        switched = [kind for kind in self.devices() if options.get(kind) is True]
+        for kind in switched:
+            if len(switched) > 1 or named.partition(":")[0] not in ("cpu", kind):
+                other = next((each for each in switched if each != kind), named)
+                raise GolemError(f"-{kind}: another device is asked for too, {other}")
+            named = named if named.partition(":")[0] == kind else kind
+        return named
 
     def sampler_stages(self) -> list[SamplerStage]:
         """Every stage of the sampler chain, by position."""

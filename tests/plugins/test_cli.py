@@ -184,6 +184,31 @@ def test_devices_say_what_is_there_and_what_is_missing(golem, package) -> None:
     assert records["cpu"]["there"]
 
 
+def test_a_switch_with_the_name_of_a_kind_chooses_the_device(golem, package) -> None:
+    package(
+        "golem-abacus",
+        "1",
+        "abacus",
+        """
+        from golem_core import DeviceType, Option, hookimpl
+
+        @hookimpl
+        def golem_devices():
+            return [DeviceType("abacus", lambda: "one\\ntwo", print)]
+
+        @hookimpl
+        def golem_options():
+            return [Option("abacus", "Count on the abacus.", bool, False)]
+        """,
+    )
+    assert golem("serve", "-abacus")[1]["device"] == "abacus"
+    assert golem("serve", "-abacus", "-device", "abacus:1")[1]["device"] == "abacus:1"
+    status, _, complaint = golem("serve", "-abacus", "-device", "radio")
+    assert (status, complaint) == (1, "golem: -abacus: another device is asked for too, radio\n")
+    assert plugins.installed().device("abacus:1").name == "abacus"
+    assert "abacus: one\nabacus: two\n" in golem("devices")[1]
+
+
 def test_plugins_add_options_and_commands(golem, package) -> None:
     package(
         "golem-stt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from golem_vulkan.adapters import Instance, choose
 from golem_vulkan.formats import layout_of
 from golem_vulkan.gpu import Gpu
 from golem_vulkan.lowering import table
-from golem_vulkan.passes import VulkanPass, buckets
+from golem_vulkan.needs import work_out
+from golem_vulkan.passes import VulkanPass, buckets, ring_bytes, ring_length
 from golem_vulkan.pipelines import Pipelines
 from golem_vulkan.steps import Matrix, Vector
 from golem_vulkan.target import Target
@@ -70,8 +72,8 @@ class VulkanDevice:
 
         `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per slot) the most
         of them that are scored, `tentative` the most of a run that may be taken back.  `progress(done, total)` counts
-        bytes of weights.  Raises Unsupported naming the op or weight that there are no kernels for, GolemError where
-        it doesn't fit the device's memory.
+        bytes of weights; before it, a line on standard error tells what memory is needed.  Raises Unsupported naming
+        the op or weight that there are no kernels for, GolemError where it doesn't fit the device's memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
@@ -81,16 +83,18 @@ class VulkanDevice:
             rows = {name: min(bucket, count) for name, count in capacity.items()}
             target = Target(self.adapter.subgroup, self.matrices, processor, context, rows)
             plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
-        self.take_weights(plans, progress)
+        matrices, vectors = weights_of(plans)
+        new = [w for w in matrices if w not in self.weights.matrices]
+        in_host = {w for w in new if self.host_experts and len(w.shape) == 3}
+        rings = sum(2 * ring_bytes(ring, ring_length(ring, context, width), slots) for ring in graph.rings)
+        needs, free = work_out(graph, plans, new, in_host, rings, slots, tentative), self.gpu.free_memory()
+        needs.check(self.adapter, free)
+        if progress is not None and new:
+            print(needs.told(self.adapter, free), file=sys.stderr, flush=True)
+        self.weights.take(new, vectors, in_host, progress)
         made = VulkanPass(self, graph, plans, slots, context, capacity, tentative)
         self.passes.append(made)
         return made
-
-    def take_weights(self, plans: dict[int, Plan], progress: Callable[[int, int], None] | None) -> None:
-        fields = [(step.kernel, a) for plan in plans.values() for step in plan.steps for a in step.args]
-        matrices = [a.weight for _, a in fields if isinstance(a, Matrix)]
-        vectors = [a.weight for _, a in fields if isinstance(a, Vector)]
-        self.weights.take(matrices, vectors, lambda w: self.host_experts and len(w.shape) == 3, progress)
 
     def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
         """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
@@ -111,3 +115,11 @@ class VulkanDevice:
         self.pipelines.close()
         self.gpu.close()
         self.instance.close()
+
+
+def weights_of(plans: dict[int, Plan]) -> tuple[list[Weight], list[Weight]]:
+    """The weights that products read, and those that are read as float32; each once."""
+    fields = [a for plan in plans.values() for step in plan.steps for a in step.args]
+    matrices = dict.fromkeys(a.weight for a in fields if isinstance(a, Matrix))
+    vectors = dict.fromkeys(a.weight for a in fields if isinstance(a, Vector))
+    return list(matrices), list(vectors)

@@ -7,6 +7,9 @@ from typing import Any
 
 from golem_core import DeviceType, Option, Unsupported, hookimpl
 
+COMMANDS = ("serve", "run", "bench", "embed")
+"""Those that open a device."""
+
 
 def probe() -> str:
     from golem_vulkan.adapters import Instance, choose
@@ -23,8 +26,13 @@ def probe() -> str:
 def open_device(options: Mapping[str, Any]) -> Any:
     from golem_vulkan.device import VulkanDevice
 
-    number = number_of(str(options.get("device") or "vulkan"))
-    return VulkanDevice(number, validate=bool(options.get("vulkan-validate")))
+    if (kv := options.get("kv") or "f16") != "f16":
+        raise Unsupported(f"-kv {kv}: vulkan keeps keys and values as f16")
+    return VulkanDevice(
+        number_of(str(options.get("device") or "vulkan")),
+        host_experts=bool(options.get("host-experts")),
+        validate=bool(options.get("vulkan-validate")),
+    )
 
 
 def number_of(device: str) -> int | None:
@@ -37,9 +45,10 @@ def number_of(device: str) -> int | None:
 
 @hookimpl
 def golem_options() -> Iterable[Option]:
-    commands = ("serve", "run", "bench")
     return [
-        Option("vulkan-validate", "Let Vulkan's validation layer watch every pass.", bool, False, commands=commands)
+        Option("vulkan", "Run on a Vulkan device: the same as -device vulkan.", bool, False, commands=COMMANDS),
+        Option("host-experts", "Leave experts' weights in the host's memory.", bool, False, commands=COMMANDS),
+        Option("vulkan-validate", "Let the validation layer watch.", bool, False, commands=COMMANDS),
     ]
 
 

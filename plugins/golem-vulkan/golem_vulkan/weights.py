@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,16 +57,16 @@ class WeightStore:
         self,
         matrices: Iterable[Weight],
         vectors: Iterable[Weight],
-        in_host: Callable[[Weight], bool],
+        in_host: Collection[Weight],
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """Uploads what isn't there yet.  Weights that `in_host` names stay in the host's memory, where the device
+        """Uploads what isn't there yet.  Weights in `in_host` stay in the host's memory, where the device
         reads them.  `progress(done, total)` counts bytes of matrices as they lie in the file."""
         new = [w for w in dict.fromkeys(matrices) if w not in self.matrices]
         small = [w for w in dict.fromkeys(vectors) if w not in self.vectors]
         if not new and not small:
             return
-        left = {kind: sum(device_bytes(w) for w in new if in_host(w) == (kind == "host")) for kind in self.arenas}
+        left = {kind: sum(device_bytes(w) for w in new if (w in in_host) == (kind == "host")) for kind in self.arenas}
         size = min(STAGING, max([1 << 20, *(w.nbytes for w in new)]))
         size = max([size, *(w.row_nbytes for w in new), *(4 * w.width * w.rows for w in small)])
         stages = [Stage(self.gpu, self.pipelines, size) for _ in range(2)]
@@ -76,7 +76,7 @@ class WeightStore:
                 self.vectors[w] = self.put(w.dequantize().astype(np.float32), stages[0])
             turn = 0
             for w in new:
-                kind = "host" if in_host(w) else "device"
+                kind = "host" if w in in_host else "device"
                 need = device_bytes(w)
                 left[kind] -= need
                 block = self.arenas[kind].take(need, left[kind])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from golem_vulkan import plugin
 from golem_vulkan.adapters import choose
+from golem_vulkan.needs import Needs
 
-from golem_core import Columns, GolemError, Graph, Unsupported, Weight
+from golem_core import Columns, GolemError, Graph, KVRing, Unsupported, Weight
 
 
 def test_a_number_that_no_device_has(device):
@@ -58,9 +59,20 @@ def test_more_than_a_pass_takes(device):
 
 def test_more_memory_than_there_is(device):
     g = Graph()
-    from golem_core import KVRing
-
     x = g.view(g.embed(Weight("table", "F32", (4, 32), np.zeros(512, np.uint8))), (1, 32))
     g.output("y", g.attend(x, g.store(x, x, KVRing(1, 32)), scale=1.0))
-    with pytest.raises(GolemError, match=r"GB"):
+    words = r"vulkan:0: 549\.8\d GB are needed \(0\.00 GB of weights, 549\.76 GB of .* a smaller -context would do"
+    with pytest.raises(GolemError, match=words):
         device.compile(g, slots=4096, context=1 << 20)
+
+
+def test_experts_that_would_fit_the_hosts_memory(device):
+    needs = Needs(weights=30 << 30, host_weights=0, experts=25 << 30, states=1 << 30, work=1 << 30)
+    needs.check(device.adapter, 40 << 30)
+    with pytest.raises(GolemError, match=r"34\.36 GB are needed .* has 10\.74 GB free; -host-experts would do"):
+        needs.check(device.adapter, 10 << 30)
+
+
+def test_keys_and_values_in_another_form():
+    with pytest.raises(Unsupported, match="-kv q8_0: vulkan keeps keys and values as f16"):
+        plugin.open_device({"device": "vulkan", "kv": "q8_0"})

@@ -1,0 +1,40 @@
+"""Weights arrive whole however they are cut into pieces, and may stay in the host's memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from golem_vulkan import weights
+from golem_vulkan.device import VulkanDevice
+
+from golem_core import Columns, Graph, Weight
+
+
+def test_a_weight_larger_than_the_staging_buffers(device, monkeypatch):
+    monkeypatch.setattr(weights, "STAGING", 1 << 16)
+    table = np.random.default_rng(1).normal(size=(1001, 96)).astype(np.float32)
+    told: list[tuple[int, int]] = []
+    g = Graph()
+    g.output("y", g.embed(Weight("table", "F32", table.shape, table.reshape(-1).view(np.uint8))))
+    run = device.compile(g, width=16, scored=16, progress=lambda *at: told.append(at))
+    tokens = [0, 1000, 341, 342, 700, 3]
+    got = run.run(Columns(tokens, np.arange(6), np.zeros(6)))["y"]
+    np.testing.assert_array_equal(got, table[tokens])
+    assert told[-1] == (table.nbytes, table.nbytes)
+
+
+def test_experts_in_the_hosts_memory_give_the_same(device, capsys):
+    opened = VulkanDevice(device.adapter.index, host_experts=True)
+    dice = np.random.default_rng(2)
+    table, up = (dice.normal(size=shape).astype(np.float32) for shape in ((8, 64), (4, 16, 64)))
+    results = []
+    for each in (device, opened):
+        g = Graph()
+        x = g.embed(Weight("table", "F32", table.shape, table.reshape(-1).view(np.uint8)))
+        ids, _ = g.route(g.slice(x, 0, 4), count=2)
+        g.output("y", g.expert_linear(x, Weight("up", "F32", up.shape, up.reshape(-1).view(np.uint8)), ids))
+        run = each.compile(g, width=8, progress=lambda *at: None)
+        results.append(run.run(Columns(np.arange(8), np.arange(8), np.zeros(8)))["y"].copy())
+    np.testing.assert_array_equal(*results)
+    assert "0.00 GB of weights, 0.00 GB of states" in capsys.readouterr().err
+    assert opened.weights.arenas["host"].buffers and not device.weights.arenas["host"].buffers
+    opened.close()
