@@ -25,7 +25,7 @@ TARGETS = {
     "mac-dotprod": MAC.with_features(["dotprod"]),
 }
 KERNELS = [
-    "linear_Q4_0", "linear_Q8_0", "linear_F16", "repack_Q6_K", "attend_f16_4", "store_f16_halves_normed", "rope_angles",
+    "linear_Q4_0", "linear_Q8_0", "linear_F16", "repack_Q6_K", "attend_f16", "store_f16_halves_normed", "rope_angles",
     "residual2_norm_q32", "gelu_mul_q256", "quantize_q256", "route", "expert_order", "embed_Q6_K",
     "worker", "run_program", "launch",
 ]  # fmt: skip
@@ -70,8 +70,8 @@ INSTRUCTIONS = [
     ("linear_F16", "avx512-vnni|sapphire", ["vcvtph2ps", "vfmadd.*%zmm"], []),
     ("linear_F16", "avx2|avx-vnni", ["vcvtph2ps", "vfmadd.*%ymm"], ["%zmm"]),
     ("linear_F16", "arm|mac", ["fcvtl", "fmla"], []),
-    ("store_f16_halves_normed", "arm|mac", ["fcvtn", "fmla"], []),
-    ("store_f16_halves_normed", "avx2|avx-vnni|avx512-vnni", ["vcvtps2ph", "vfmadd"], []),
+    ("store_f16_halves_normed", "arm|mac", ["fcvtzs", "fmla"], []),
+    ("store_f16_halves_normed", "avx2|avx-vnni|avx512-vnni", ["vcvttps2dq", "vfmadd"], []),
 ]  # fmt: skip
 
 
