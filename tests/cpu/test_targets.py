@@ -71,7 +71,7 @@ INSTRUCTIONS = [
     ("linear_F16", "avx2|avx-vnni", ["vcvtph2ps", "vfmadd.*%ymm"], ["%zmm"]),
     ("linear_F16", "arm|mac", ["fcvtl", "fmla"], []),
     ("store_f16_halves_normed", "arm|mac", ["fcvtzs", "fmla"], []),
-    ("store_f16_halves_normed", "avx2|avx-vnni|avx512-vnni", ["vcvttps2dq", "vfmadd"], []),
+    ("store_f16_halves_normed", "avx2|avx-vnni|avx512-vnni", ["vcvtps2dq", "vfmadd"], []),
 ]  # fmt: skip
 
 
