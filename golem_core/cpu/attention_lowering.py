@@ -90,7 +90,7 @@ class AttentionLowering:
             f"attend_{self.kv}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
             Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
             RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(room_bytes(dim)), Counter(),
-            float(node["scale"]), float(node["softcap"] or 0),
+            Fact(y.rows, "last" if node["spans"] else "position"), float(node["scale"]), float(node["softcap"] or 0),
         )  # fmt: skip
 
     def attend_columns(self, p: Planner, node: Node) -> None:

@@ -45,7 +45,7 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
-FACTS = ("token", "position", "slot", "index", "first", "end", "length", "aligned")
+FACTS = ("token", "position", "last", "slot", "index", "first", "end", "length", "aligned")
 """What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies: its first
 column, its end, and where it would begin if every run before took a multiple of 16 columns."""
 SPARE = 512
@@ -325,7 +325,7 @@ class CpuPass:
             raise ValueError(f"a slot or position lies outside {self.slots} slots of {self.context} positions")
         if self.tokens is not None and not 0 <= columns.token.min() <= columns.token.max() < self.tokens:
             raise ValueError(f"a token lies outside the {self.tokens} rows of the table")
-        for name in ("token", "position", "slot"):
+        for name in ("token", "position", "last", "slot"):
             fact = getattr(columns, name)
             self.facts[ALL, name][:n] = fact
             self.facts[SCORED, name][: len(scored)] = fact[scored]

@@ -41,7 +41,20 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ forms
 
     def table(self) -> Lowering:
-        entrywise = ("add", "elu", "gelu", "mul", "relu", "scale", "sigmoid", "silu", "slice", "softcap", "softplus")
+        entrywise = (
+            "add",
+            "clip",
+            "elu",
+            "gelu",
+            "mul",
+            "relu",
+            "scale",
+            "sigmoid",
+            "silu",
+            "slice",
+            "softcap",
+            "softplus",
+        )
         products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine", "table_rows")
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
         others = (
@@ -184,6 +197,11 @@ class CpuLowering(AttentionLowering):
 
     def softcap(self, p: Planner, node: Node) -> None:
         self.unary(p, node, float(node["cap"]))
+
+    def clip(self, p: Planner, node: Node) -> None:
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        low, high = float(node["low"]), float(node["high"])
+        p.step("clip", x, x.stride, y, y.stride, node["x"].size, Count(y.rows), low, high)
 
     def binary(self, p: Planner, node: Node) -> None:
         a, b, name = node["a"], node["b"], node.op.name

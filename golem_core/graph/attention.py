@@ -31,11 +31,21 @@ def _(run: Run, k, v, ring):
     return ring
 
 
-@op(facts=("position", "slot"), across=("cache",))
+@op(facts=("position", "last", "slot"), across=("cache",))
 def attend(
-    g: Graph, q: Value, cache: Value, *, scale: float, window: int | None = None, softcap: float | None = None
+    g: Graph,
+    q: Value,
+    cache: Value,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    spans: bool = False,
 ) -> Value:
     """Causal attention of q (heads, dim) over its slot's keys at positions position-window < p <= position.
+
+    With `spans` a column sees on to its last visible position (`Columns.last`), position-window < p <= last: the rows
+    of a picture see each other, those after them too.
 
     Scores are s = q.k * scale, with a `softcap` softcap * tanh(s / softcap), then softmax over the visible positions;
     query head h reads key head h * kv_heads // heads.  -> (heads * dim,)
@@ -53,13 +63,14 @@ def attend(
 
 
 @attend.define
-def _(run: Run, q, cache, scale, window, softcap):
+def _(run: Run, q, cache, scale, window, softcap, spans):
     keys, values = run.states[cache]
     out = np.empty_like(q)
     group = q.shape[1] // keys.shape[2]
-    for i, (slot, at) in enumerate(zip(run.slot, run.position, strict=True)):
+    seen = run.last if spans else run.position
+    for i, (slot, at, last) in enumerate(zip(run.slot, run.position, seen, strict=True)):
         low = max(0, at + 1 - window) if window else 0
-        k, v = (np.repeat(s[slot, low : at + 1], group, 1) for s in (keys, values))
+        k, v = (np.repeat(s[slot, low : last + 1], group, 1) for s in (keys, values))
         score = np.einsum("hd,phd->hp", q[i], k) * f32(scale)
         score = score if softcap is None else f32(softcap) * np.tanh(score / f32(softcap))
         p = np.exp(score - score.max(1, keepdims=True))

@@ -23,6 +23,9 @@ class Columns:
     whose rows the outputs of row set "scored" have, in that order.  `inputs` has the rows of every input of the
     graph by its name, float32 (n, *shape).
 
+    `last` is the last position that a column sees where an op reads it; without any it is the column's own.  It lies
+    within the pass, so that its keys are there.
+
     `tentative` columns, all of one slot, may be taken back: `Pass.keep` says after how many of them the slot's
     recurrent states stand.
     """
@@ -33,12 +36,17 @@ class Columns:
     scored: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     tentative: bool = False
+    last: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        for name in ("token", "position", "slot", "scored"):
+        for name in ("token", "position", "slot", "scored", "last"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
         if not len(self.token) == len(self.position) == len(self.slot):
             raise GraphError("token, position and slot of a pass differ in length")
+        if len(self.last) == 0:
+            object.__setattr__(self, "last", self.position)
+        elif len(self.last) != len(self) or not self.sees_what_is_there():
+            raise GraphError("a column's last visible position is none of its slot's in the pass, from its own on")
         if self.tentative and len(self) and (self.slot != self.slot[0]).any():
             raise GraphError("tentative columns are of several slots")
         object.__setattr__(self, "inputs", {name: np.asarray(x, np.float32) for name, x in self.inputs.items()})
@@ -48,6 +56,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.token)
+
+    def sees_what_is_there(self) -> bool:
+        """Whether every column's last visible position is its own or that of a later one of its slot in the pass."""
+        ahead = self.last - self.position
+        target = np.arange(len(self)) + ahead
+        inside = (ahead >= 0) & (target < len(self))
+        return bool(inside.all()) and bool((self.slot[target] == self.slot).all())
 
 
 class Graph:
@@ -60,6 +75,7 @@ class Graph:
     attend = ops.attend
     attend_columns = ops.attend_columns
     causal_conv1d = ops.causal_conv1d
+    clip = ops.clip
     combine = ops.combine
     concat = ops.concat
     conv1d = ops.conv1d

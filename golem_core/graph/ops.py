@@ -306,6 +306,18 @@ def _(run: Run, x, by):
     return x * f32(by)
 
 
+@op()
+def clip(g: Graph, x: Value, *, low: float, high: float) -> Value:
+    """min(max(x, low), high), numbers that the graph knows; either may be infinite."""
+    check(low <= high, "the lower bound is above the upper one")
+    return result(x.shape)
+
+
+@clip.define
+def _(run: Run, x, low, high):
+    return np.minimum(np.maximum(x, f32(low)), f32(high))
+
+
 def broadcast(a: Value, b: Value | Weight) -> Value:
     """Values of equal shape, or a weight of one entry or of one per entry of the last axis, as a vector or one row."""
     if isinstance(b, Weight):

@@ -30,6 +30,7 @@ class Run:
             self.pick = np.array([here.start for _, here in self.runs], np.int64)
         pick = self.pick
         self.token, self.position, self.slot = columns.token[pick], columns.position[pick], columns.slot[pick]
+        self.last = columns.last[pick]
 
     def input(self, name: str) -> np.ndarray:
         """The rows that were handed in under `name`."""

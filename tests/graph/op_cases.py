@@ -43,6 +43,8 @@ class Case:
     """Instead, on a device that keeps keys and values in 16 bits."""
     byte_tolerance: float | None = None
     """Instead, on a device that keeps keys and values in 8 bits; None where it is not tried."""
+    optional: bool = False
+    """A device other than the CPU may lack it, and says so."""
 
 
 def x(g: Graph, rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Value:
@@ -197,6 +199,34 @@ for _name, _last, _window in (("4k", 4096, None), ("16k-windowed", 16_384, 1000)
         g.output("y", g.attend(g.rope(q, base=1e6), cache, scale=0.4, window=window))
 
 
+def seeing(runs: list[tuple[int, int, int]], *spans: tuple[int, int], seed: int) -> Columns:
+    """The same columns, of which those from `first` to `stop` see each other."""
+    plain = columns(runs, seed=seed)
+    last = plain.position.copy()
+    for first, stop in spans:
+        last[first:stop] = plain.position[stop - 1]
+    return Columns(plain.token, plain.position, plain.slot, plain.scored, last=last)
+
+
+# Pictures of several sizes, at the beginning, the middle and the end of a chunk, longer and shorter than the window.
+SPANS = [
+    seeing([(0, 0, 20), (1, 0, 37)], (3, 9), (21, 50), seed=1),
+    seeing([(0, 20, 33)], (0, 33), seed=2),
+    seeing([(1, 37, 1), (0, 53, 5)], (4, 6), seed=3),
+    columns([(0, 58, 1), (1, 38, 2)], seed=4),
+]
+for _window in (None, 9, 40):
+
+    @case(
+        f"attend-spans-{_window}", passes=SPANS, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=6e-2, optional=True
+    )
+    def _(g, rng, window=_window):
+        q, k, v = x(g, rng, 4, 32), x(g, rng, 2, 32), x(g, rng, 2, 32)
+        cache = g.store(k, v, KVRing(2, 32, window))
+        g.output("y", g.attend(q, cache, scale=0.2, window=window, spans=True))
+        g.output("causal", g.attend(q, cache, scale=0.2, window=window, softcap=5.0))
+
+
 # Texts end to end: one alone, several of very different lengths, some rows of which are asked for.
 TEXTS = [
     columns([(0, 0, 1)], seed=1),
@@ -311,6 +341,14 @@ for _n in (64, 19):
             "rows-vector": g.mul(x(g, rng, 3, n), w), "gated": g.gelu(a) * b, "gated-silu": b * g.silu(a),
         }.items():  # fmt: skip
             g.output(name, y)
+
+
+@case("clip", tolerance=0, optional=True)
+def _(g, rng):
+    y = x(g, rng, 3, 19, scale=4.0)
+    g.output("both", g.clip(y, low=-1.5, high=0.25))
+    g.output("low", g.clip(y, low=-1.0, high=np.inf))
+    g.output("high", g.clip(y, low=-np.inf, high=1.0))
 
 
 @case("concat")

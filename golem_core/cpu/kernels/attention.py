@@ -189,21 +189,21 @@ def each_piece(heads, kv_heads, n, slot, counter, threads, body) -> None:
 
 
 def attend(name: str) -> None:
-    """`attend_{name}`: causal attention over a ring."""
+    """`attend_{name}`: attention over a ring, up to the last visible position of a column."""
 
     @kernel(f"attend_{name}")
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
         q, q_stride, keys, values, out, out_stride, position, slot, heads, kv_heads, dim, length = arguments(a, 12)
-        slot_bytes, window, count, scratch, scratch_stride, counter = arguments(a + 96, 6)
-        scale, cap = number(a, 18), number(a, 19)
+        slot_bytes, window, count, scratch, scratch_stride, counter, seen = arguments(a + 96, 7)
+        scale, cap = number(a, 19), number(a, 20)
         room = Room(scratch + thread * scratch_stride, dim)
         size = block_bytes(name, dim)
 
         def piece(head: Traced, together: Traced, first: Traced, stop: Traced) -> None:
             rows = Rows(SCORES[name], room)
             for c in loop(first, stop):
-                end = load("i64", position + c * 8) + 1
-                low = select(end > window, end - window, 0)
+                at, end = load("i64", position + c * 8), load("i64", seen + c * 8) + 1
+                low = select(at >= window, at + 1 - window, 0)
                 for h in loop(head, head + together):
                     rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, end)
             base = load("i64", slot + first * 8) * slot_bytes

@@ -24,6 +24,7 @@ from golem_core.cpu.jit import (
     share,
     store,
     vmax,
+    vmin,
 )
 from golem_core.cpu.kernels.quantize import BLOCK, QUANTIZE
 from golem_core.cpu.library import kernel
@@ -164,6 +165,15 @@ def capped(x: Traced, cap: Traced) -> Traced:
 
 
 unary("softcap", capped)
+
+
+@kernel("clip")
+def clip(a: Traced, thread: Traced, threads: Traced) -> None:
+    x, x_stride, y, y_stride, n, count = arguments(a, 6)
+    low, high = number(a, 6), number(a, 7)
+    for c in loop(load("i64", count)):
+        source, target = x + c * x_stride, y + c * y_stride
+        each_shared(n, thread, threads, lambda at, t: store(target + at, vmin(vmax(load(t, source + at), low), high)))
 
 
 @kernel("slice")

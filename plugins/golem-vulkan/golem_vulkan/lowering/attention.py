@@ -96,6 +96,8 @@ def emit_store(p: Planner, m: Match) -> None:
 
 def attend(target: Target, p: Planner, node: Node) -> None:
     ring, dim, window = node["cache"].ring, node["q"].shape[1], node["window"]
+    if node["spans"]:
+        raise Unsupported("attend: vulkan has no kernel for spans whose columns see each other")
     if dim % 8:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
     seen = min(window or target.context, target.context)
