@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .encode import ENCODERS, encoded
 from .expected import TensorSpec, block_tensors, check_tensors
 from .keys import Keys
 from .mapped import release_pages
@@ -15,7 +14,6 @@ from .weights import Weight, Weights
 
 __all__ = [
     "DECODERS",
-    "ENCODERS",
     "GGUF_TYPES",
     "SAFETENSORS_TYPES",
     "TYPES",
@@ -30,7 +28,6 @@ __all__ = [
     "check_tensors",
     "dequantize",
     "dequantize_rows",
-    "encoded",
     "open_model",
     "open_safetensors",
     "read_json",

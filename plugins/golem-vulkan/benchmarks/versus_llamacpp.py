@@ -1,6 +1,6 @@
 """Generating and reading prompts on a Vulkan device, beside llama.cpp's Vulkan backend, with the same files.
 
-Files have random weights in the dimensions of real models (`benchmarks/random_model.py`).  llama.cpp is driven through
+Files have random weights in the dimensions of real models (`benchmarks/_random_model.py`).  llama.cpp is driven through
 its C API by `_llamacpp.py`, in a process of its own; `--peer` names the directory of its shared libraries, such as
 that in npm's @node-llama-cpp/linux-x64-vulkan.
 """
@@ -25,13 +25,13 @@ from golem_vulkan.passes import VulkanPass
 from golem_core import Columns, ModelFile, open_model
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-import random_model
+import _random_model
 
 PROMPT, GENERATED, ROUNDS = 512, 64, 5
-RANDOM = random_model.Shape
+RANDOM = _random_model.Shape
 SHAPES = {
     "270m": RANDOM(640, 18, 4, 1, 256, 2048, 262144),
-    "4b": random_model.SHAPES["qwen3-4b"],
+    "4b": _random_model.SHAPES["qwen3-4b"],
     "8b": RANDOM(4096, 32, 32, 8, 128, 14336, 128256),
     "26b-a4b": RANDOM(2816, 30, 16, 8, 256, 704, 262144, experts=128, experts_used=8),
 }
@@ -40,7 +40,7 @@ SHAPES = {
 def model_file(directory: Path, shape: str, mix: str, donor: Path) -> Path:
     path = directory / f"{shape}-{mix}.gguf"
     if not path.exists():
-        random_model.write(path, SHAPES[shape], mix, donor)
+        _random_model.write(path, SHAPES[shape], mix, donor)
     return path
 
 
@@ -135,7 +135,7 @@ def theirs(path: Path, slots: int, rounds: int, peer: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "models", nargs="+", metavar="SHAPE:MIX", help=f"{', '.join(SHAPES)}; {', '.join(random_model.MIXES)}"
+        "models", nargs="+", metavar="SHAPE:MIX", help=f"{', '.join(SHAPES)}; {', '.join(_random_model.MIXES)}"
     )
     parser.add_argument("--directory", type=Path, required=True, help="where the files are made")
     parser.add_argument(

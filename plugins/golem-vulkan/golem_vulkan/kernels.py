@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 PLAIN = (
     "attend",
     "attend_merge",
+    "attend_wide",
     "causal_conv1d",
     "combine",
     "delta_net",
@@ -27,7 +28,9 @@ PLAIN = (
     "hadamard",
     "lookup",
     "norm",
+    "order",
     "pool",
+    "prepend",
     "rearrange",
     "rope",
     "route",

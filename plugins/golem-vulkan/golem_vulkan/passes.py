@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
 BUCKETS = (1, 4, 8, 32, 128)
 """Widths that have command buffers of their own, besides the widest; a pass runs the least that holds its columns."""
+RING_STEP = 64
+"""Positions by which the lengths of rings go: what kernels read at once doesn't run over the end."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
-FACTS = 7
-"""Of each row: token, position, slot, index among the columns, where its conversation begins, where it ends, and the
-share in which recurrent states stand after it (of a conversation: before it)."""
-RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool")
+FACTS = 8
+"""Of each row: token, position, slot, index among the columns, where its conversation begins, where it ends, the share
+in which recurrent states stand after it (of a conversation: before it), and the last position that it sees."""
+FIRST, END, SHARE, LAST = 4, 5, 6, 7
+"""Where four of them stand."""
+RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool", "prepend")
 """Kernels that ask which columns belong together."""
-HEAD = 4
-"""Words before the facts: count, capacity, and two unused."""
+HEAD = 8
+"""Words before the facts: the count, and seven unused."""
 
 
 def buckets(width: int) -> list[int]:
@@ -40,7 +44,7 @@ def buckets(width: int) -> list[int]:
 def ring_length(ring: KVRing, context: int, width: int) -> int:
     """Positions that a ring holds: all, or the window and one pass more, at least `SPARE`."""
     wanted = context if ring.window is None else min(context, ring.window + max(width, SPARE))
-    return -(-wanted // 16) * 16
+    return -(-wanted // RING_STEP) * RING_STEP
 
 
 def ring_bytes(ring: KVRing, positions: int, slots: int) -> int:
@@ -81,6 +85,9 @@ class VulkanPass:
         self.header = {
             rows: self.memory["header"].take(4 * (HEAD + FACTS * n), 1 << 14) for rows, n in capacity.items()
         }
+        for block in self.header.values():  # of a row that isn't there kernels may read what they don't use
+            assert block.bytes is not None
+            block.bytes[:] = 0
         self.given = {
             name: self.memory["upload"].take(4 * prod(shape) * self.width) for name, shape in graph.inputs.items()
         }
@@ -176,20 +183,23 @@ class VulkanPass:
     def write_header(self, columns: Columns) -> dict[str, int]:
         """Writes what kernels read of this pass, and returns the rows of each row set."""
         n, scored = len(columns), columns.scored
-        facts = {"all": [columns.token, columns.position, columns.slot, np.arange(n)]}
+        every = np.zeros((n, FACTS), np.int64)
+        for i, fact in enumerate((columns.token, columns.position, columns.slot, np.arange(n))):
+            every[:, i] = fact
+        every[:, LAST] = columns.last
+        facts = {"all": every, "scored": every}
         if self.reads_runs:
             first = np.concatenate([[0], np.flatnonzero(np.diff(columns.slot)) + 1])
             if len(set(columns.slot[first].tolist())) != len(first):
                 raise ValueError("the columns of a slot do not lie together")
             end = np.append(first[1:], n)
-            facts["all"] += [np.repeat(first, end - first), np.repeat(end, end - first)]
-            facts["runs"] = [fact[first] for fact in facts["all"]]
-            facts["runs"].append(np.array([self.recurrent.share_of[slot] for slot in columns.slot[first].tolist()]))
-            facts["all"].append(self.recurrent.facts(columns, end - 1))
-        facts["scored"] = [fact[scored] for fact in facts["all"]]
-        for rows, arrays in facts.items():
-            count = len(arrays[0])
-            words = np.concatenate([[count, count, 0, 0], *arrays]).astype(np.uint32)
+            every[:, FIRST], every[:, END] = np.repeat(first, end - first), np.repeat(end, end - first)
+            facts["runs"] = every[first]
+            facts["runs"][:, SHARE] = [self.recurrent.share_of[slot] for slot in columns.slot[first].tolist()]
+            every[:, SHARE] = self.recurrent.facts(columns, end - 1)
+        facts["scored"] = every[scored]
+        for rows, table in facts.items():
+            words = np.concatenate([[len(table)], np.zeros(HEAD - 1, np.int64), table.reshape(-1)]).astype(np.uint32)
             room = self.header[rows].bytes
             assert room is not None
             room[: words.nbytes] = words.view(np.uint8)
@@ -197,7 +207,7 @@ class VulkanPass:
             room = self.given[name].bytes
             assert room is not None
             room[: rows.nbytes] = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-        return {rows: len(arrays[0]) for rows, arrays in facts.items()}
+        return {rows: len(table) for rows, table in facts.items()}
 
     def record(self, width: int, timer: Timer | None = None) -> Any:
         r = self.recording()

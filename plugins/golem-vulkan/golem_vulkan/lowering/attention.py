@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, State, Unsupported, rope_frequencies
+from golem_core import Fusion, KVRing, Match, Node, Operand, Pattern, Planner, State, Unsupported, rope_frequencies
 from golem_vulkan.steps import NOTHING, Constant, Positions, Rows, Values, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
@@ -22,6 +22,9 @@ BUSY = 264
 """Workgroups that keep a device busy."""
 LEAST_SHARE = 32
 """Positions of a cache that are worth a workgroup of their own."""
+WIDE = 32
+"""Columns from which attention goes to cooperative matrices."""
+MOST_WIDE_DIM = 256
 EVERYTHING = 0xFFFFFFFF
 """The window of attention that sees every position."""
 
@@ -96,13 +99,30 @@ def emit_store(p: Planner, m: Match) -> None:
 
 def attend(target: Target, p: Planner, node: Node) -> None:
     ring, dim, window = node["cache"].ring, node["q"].shape[1], node["window"]
-    if node["spans"]:
-        raise Unsupported("attend: vulkan has no kernel for spans whose columns see each other")
     if dim % 8:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
     seen = min(window or target.context, target.context)
     places = State(ring), Values(ring)
+    if target.matrices and p.capacity[p.step_rows] >= WIDE and dim % 16 == 0 and dim <= MOST_WIDE_DIM:
+        emit_wide(target, p, node, ring, places)
+        return
     emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen)
+
+
+def emit_wide(target: Target, p: Planner, node: Node, ring: KVRing, places: tuple[Any, Any]) -> None:
+    """On cooperative matrices, for many columns."""
+    heads, dim = node["q"].shape
+    group, rows = heads // ring.heads, 64 if dim <= 128 else 32
+    together = next(n for n in (8, 4, 2, 1) if group % n == 0)
+    q, y = p.read(node["q"]), p.write(node.results[0])
+    cap = node.args.get("softcap")
+    launch(
+        p, "attend_wide", (target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup,
+         int(node["spans"])),
+        (heads // together, groups_of(p.capacity[y.rows], rows // together)),
+        q, *places, y, Rows(y.rows), ring.heads, group // together, node["window"] or EVERYTHING, Positions(ring),
+        q.stride, y.stride, float(node["scale"]), float(cap or 0.0),
+    )  # fmt: skip
 
 
 def attend_columns(target: Target, p: Planner, node: Node) -> None:
@@ -129,8 +149,9 @@ def emit_attend(
         stride = 4 * heads * shares * (dim + 2)
         to = Operand(p.buffer(stride * columns), y.rows, stride, writes=True)
     cap = node.args.get("softcap")
+    constants = (THREADS, together, dim, 32, int(cap is not None), int(node.args.get("spans", False)))
     launch(
-        p, kernel, (THREADS, together, dim, 32, int(cap is not None)), (heads // together, columns, shares),
+        p, kernel, constants, (heads // together, columns, shares),
         q, *places, to, Rows(y.rows), kv_heads, heads // kv_heads // together, *numbers,
         q.stride, to.stride, shares, float(node["scale"]), float(cap or 0.0),
     )  # fmt: skip

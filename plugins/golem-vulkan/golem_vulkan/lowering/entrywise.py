@@ -12,7 +12,7 @@ from golem_vulkan.target import THREADS, Target, groups_of
 
 KINDS = {
     "copy": 0, "gelu": 1, "silu": 2, "sigmoid": 3, "softplus": 4, "softcap": 5, "scale": 6, "gelu_erf": 7,
-    "relu": 8, "tanh": 9,
+    "relu": 8, "elu": 9, "clip": 10,
 }  # fmt: skip
 WITH = {"add": 1, "mul": 2}
 POOLS = {"mean": 0, "first": 1, "last": 2}
@@ -30,6 +30,7 @@ def emit(
     with_: str | None = None,
     last: int = 1,
     by: float = 0.0,
+    most: float = 0.0,
     form: str = "f32",
 ) -> None:
     """y = kind(a), or that plus or times b: another value, a vector of `last` entries or a number."""
@@ -42,13 +43,15 @@ def emit(
     constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form])
     launch(
         p, "entrywise", constants, (groups_of(groups_of(n, 4), THREADS), p.capacity[y.rows]),
-        a, other, y, Rows(y.rows), n, last, a.stride, b_stride, y.stride, float(by),
+        a, other, y, Rows(y.rows), n, last, a.stride, b_stride, y.stride, float(by), float(most),
     )  # fmt: skip
 
 
 def unary(target: Target, p: Planner, node: Node) -> None:
     x, y = p.read(node["x"]), p.write(node.results[0])
-    emit(p, x, None, y, node["x"].size, kind=activation(node), by=node.args.get("cap") or node.args.get("by") or 0.0)
+    args = node.args
+    by = next((args[name] for name in ("by", "cap", "low") if name in args), 0.0)
+    emit(p, x, None, y, node["x"].size, kind=activation(node), by=by, most=args.get("high", 0.0))
 
 
 def activation(node: Node) -> str:

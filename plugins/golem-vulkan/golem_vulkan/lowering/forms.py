@@ -15,13 +15,17 @@ from golem_vulkan.target import THREADS, Target, groups_of
 F32, BYTES, HALVES = "f32", "bytes", "halves"
 NARROW = 8
 """Columns for which a product with cooperative matrices isn't worth it."""
+CROWDED = 64
+"""Columns from which the choices of experts are brought together by expert."""
+MOST_EXPERTS = 2048
+"""For which that is done."""
 
 
 def form(target: Target, node: Node, name: str) -> str:
     """The form in which a node reads an input."""
     if name != "x" or node.op.name not in ("linear", "expert_linear"):
         return F32
-    if node.op.name == "linear" and on_matrices(target, node):
+    if on_matrices(target, node):
         return HALVES
     return F32 if layout_of(node["weight"]).floats else BYTES
 
@@ -29,7 +33,10 @@ def form(target: Target, node: Node, name: str) -> str:
 def on_matrices(target: Target, node: Node) -> bool:
     """Whether a product is one for cooperative matrices: wide, and with weights that float16 holds."""
     weight, columns = node["weight"], target.capacity[node.results[0].rows]
-    return target.matrices and columns > NARROW and weight.type != "F32" and weight.width % 32 == 0
+    fits = target.matrices and weight.type != "F32" and weight.width % 32 == 0
+    if node.op.name == "expert_linear":  # each expert has a few columns only
+        return fits and weight.shape[0] <= MOST_EXPERTS and columns >= CROWDED
+    return fits and columns > NARROW
 
 
 def stride(size: int, form: str) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from golem_core import Node, Operand, Planner, Unsupported
+from golem_core import Node, Operand, Planner, Unsupported, Weight, source
 from golem_vulkan.formats import layout_of, row_units
 from golem_vulkan.lowering.forms import form, on_matrices
-from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
+from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
 TILES = ((128, 128, 64, 64), (128, 64, 64, 32), (64, 64, 32, 32))
 SMALL_TILES = ((64, 32, 32, 16), (32, 64, 16, 32), (16, 64, 16, 16))
 """Columns and rows of a workgroup's part of a wide product, and of a subgroup's part of that."""
+EXPERT_TILE = (32, 64, 32, 16)
 FILLED = 100
 """Workgroups that fill a device."""
 MOST_SCORES = 4096
@@ -18,11 +19,21 @@ MOST_SCORES = 4096
 
 
 def embed(target: Target, p: Planner, node: Node) -> None:
-    table, y = node["table"], p.write(node.results[0])
+    emit_rows(p, node["table"], None, 0, p.write(node.results[0]))
+
+
+def table_rows(target: Target, p: Planner, node: Node) -> None:
+    ids = p.read(node["ids"])
+    emit_rows(p, node["table"], ids, node["ids"].size, p.write(node.results[0]))
+
+
+def emit_rows(p: Planner, table: Weight, ids: Operand | None, count: int, y: Operand) -> None:
+    """Rows of a table by `count` ids of each column, or by its token."""
     blocks = row_units(table)
     launch(
-        p, f"embed_{layout_of(table).name}", (32,), (groups_of(blocks, 32), p.capacity[y.rows]),
-        Matrix(table), y, Rows(y.rows), Planes(table), table.rows, blocks, table.width, y.stride,
+        p, f"embed_{layout_of(table).name}", (32,), (groups_of(blocks, 32), max(1, count) * p.capacity[y.rows]),
+        Matrix(table), y, Rows(y.rows), ids or NOTHING, Planes(table), table.rows, blocks, table.width, y.stride,
+        count, ids.stride if ids else 0,
     )  # fmt: skip
 
 
@@ -37,7 +48,7 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
-        x.stride, y.stride, 32 * blocks, 0, 0, 0,
+        x.stride, y.stride, 32 * blocks, 0, 0, 0, p.capacity[y.rows], 1, 0,
     )  # fmt: skip
 
 
@@ -46,10 +57,10 @@ def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) ->
     tile = tile_for(columns, w.rows)
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
     launch(
-        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup),
+        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup, 0),
         (groups_of(w.rows, tile[1]), groups_of(columns, tile[0])),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), x.stride, y.stride,
-        columns,
+        columns, 0, 0,
     )  # fmt: skip
 
 
@@ -59,6 +70,22 @@ def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
         if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= FILLED:
             return tile
     return next(tile for tile in SMALL_TILES if columns >= tile[0] or tile is SMALL_TILES[-1])
+
+
+def conv1d(target: Target, p: Planner, node: Node) -> None:
+    """A product for every step, each of which reads the taps' numbers where they lie."""
+    w, (steps, outputs), channels = node["weight"], node.results[0].shape, node["x"].shape[1]
+    if not layout_of(w).floats:
+        raise Unsupported(f"conv1d: {w.name} is of type {w.type}; vulkan takes F32, F16 and BF16")
+    x, y = p.read(node["x"]), p.write(node.results[0])
+    blocks, room = row_units(w), steps * p.capacity[y.rows]
+    columns = columns_together(target, room)
+    constants, each = shape(target, blocks, columns)
+    launch(
+        p, f"matvec_{layout_of(w).name}", constants, (groups_of(outputs, each), groups_of(room, columns)),
+        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), outputs, blocks, w.width,
+        x.stride, y.stride, 0, 0, 0, 0, room, steps, 4 * node["stride"] * channels,
+    )  # fmt: skip
 
 
 def columns_together(target: Target, columns: int) -> int:
@@ -94,6 +121,9 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
     w, count = node["weight"], node["ids"].size
     x, ids, y = p.read(node["x"], form(target, node, "x")), p.read(node["ids"]), p.write(node.results[0])
     parts, blocks = len(node["x"].shape) == 2, row_units(w)
+    if on_matrices(target, node):
+        emit_by_expert(target, p, node, x, ids, y)
+        return
     if parts and w.width % 32:
         raise Unsupported(f"expert_linear: {w.name} has rows of {w.width}; vulkan takes multiples of 32")
     constants, each = shape(target, blocks, 1)
@@ -101,6 +131,28 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.shape[1], each), count * p.capacity[y.rows]),
         Matrix(w), x, y, Rows(y.rows), ids, Planes(w), w.shape[1], blocks, w.width, x.stride, y.stride,
         32 * blocks * (count if parts else 1), 2 if parts else 1, count, ids.stride,
+        p.capacity[y.rows], 1, 0,
+    )  # fmt: skip
+
+
+def emit_by_expert(target: Target, p: Planner, node: Node, x: Operand, ids: Operand, y: Operand) -> None:
+    w, count = node["weight"], node["ids"].size
+    experts, outputs, _ = w.shape
+    choices, tile = count * p.capacity[y.rows], EXPERT_TILE
+    most_tiles = min(choices, groups_of(choices, tile[0]) + experts)
+    size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
+
+    def bring_together(place: Operand) -> None:
+        launch(p, "order", (256,), (1,), ids, place, Rows(y.rows), count, ids.stride, experts, tile[0], most_tiles)
+
+    room = 16 * (most_tiles + 1) + 4 * choices
+    stride = groups_of(room, 64 * p.capacity[y.rows]) * 64
+    order = p.share((source(node["ids"]), "order"), y.rows, stride, bring_together)
+    launch(
+        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup, 2 if len(node["x"].shape) == 2 else 1),
+        (groups_of(outputs, tile[1]), most_tiles),
+        Matrix(w), x, y, Rows(y.rows), order, Planes(w), outputs, row_units(w), x.stride, y.stride,
+        p.capacity[y.rows], count, most_tiles,
     )  # fmt: skip
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from golem_core import Node, Planner, State, Unsupported
+from golem_vulkan.lowering.entrywise import rearrange
 from golem_vulkan.steps import Rows, launch, vector
 from golem_vulkan.target import Target, groups_of
 
@@ -25,6 +28,19 @@ def causal_conv1d(target: Target, p: Planner, node: Node) -> None:
         Rows("all"),
         features, x.stride, y.stride,
     )  # fmt: skip
+
+
+def prepend(target: Target, p: Planner, node: Node) -> None:
+    (length, channels), before = node["x"].shape, node["past"].shape[0]
+    x, y = p.read(node["x"]), p.write(node.results[0])
+    n, own = before * channels, length * channels
+    launch(
+        p, "prepend", (32,), (groups_of(n, 32), p.capacity["runs"]),
+        x, y, State(node["past"], writes=True), Rows("runs"), Rows("all"),
+        n, own - n, channels, int(node["start"] == "first"), x.stride, y.stride,
+    )  # fmt: skip
+    behind = replace(y, start=y.start + 4 * n)
+    rearrange(p, x, behind, own, (1, own), (own, 0), (own, 0))
 
 
 def delta_net(target: Target, p: Planner, node: Node) -> None:

@@ -13,9 +13,12 @@ PLAIN = {
     "attend": attention.attend,
     "attend_columns": attention.attend_columns,
     "causal_conv1d": recurrence.causal_conv1d,
+    "clip": entrywise.unary,
     "combine": products.combine,
     "concat": entrywise.concat,
+    "conv1d": products.conv1d,
     "delta_net": recurrence.delta_net,
+    "elu": entrywise.unary,
     "embed": products.embed,
     "expert_linear": products.expert_linear,
     "gelu": entrywise.unary,
@@ -27,6 +30,7 @@ PLAIN = {
     "lookup": products.lookup,
     "mul": entrywise.binary,
     "pool": entrywise.pool,
+    "prepend": recurrence.prepend,
     "relu": entrywise.unary,
     "rms_norm": norms.norm,
     "rope": attention.rope,
@@ -38,6 +42,7 @@ PLAIN = {
     "softcap": entrywise.unary,
     "softplus": entrywise.unary,
     "store": attention.store,
+    "table_rows": products.table_rows,
     "transpose": entrywise.transpose,
 }
 

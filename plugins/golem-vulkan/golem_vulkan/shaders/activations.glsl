@@ -1,5 +1,6 @@
 // Functions of one number, by the numbers that the host gives them.
-const uint COPY = 0, GELU = 1, SILU = 2, SIGMOID = 3, SOFTPLUS = 4, SOFTCAP = 5, SCALE = 6, GELU_ERF = 7, RELU = 8, TANH = 9;
+const uint COPY = 0, GELU = 1, SILU = 2, SIGMOID = 3, SOFTPLUS = 4, SOFTCAP = 5, SCALE = 6, GELU_ERF = 7, RELU = 8, ELU = 9,
+  CLIP = 10;
 
 float soft_tanh(float x) {  // of any size; the built-in one may overflow
   float e = exp(-2.0 * abs(x));
@@ -26,7 +27,16 @@ float error_function(float x) {
   return x < 0.0 ? -y : y;
 }
 
-float activate(uint kind, float x, float by) {
+float exp_minus_one(float x) {  // for small x, of which exp(x) - 1 would keep little
+  float term = x, sum = x;
+  for (int n = 2; n < 10; ++n) {
+    term *= x / float(n);
+    sum += term;
+  }
+  return sum;
+}
+
+float activate(uint kind, float x, float by, float most) {
   switch (kind) {
     case GELU: return 0.5 * x * (1.0 + soft_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case SILU: return x / (1.0 + exp(min(-x, 80.0)));
@@ -36,11 +46,14 @@ float activate(uint kind, float x, float by) {
     case SCALE: return x * by;
     case GELU_ERF: return 0.5 * x * (1.0 + error_function(0.7071067811865476 * x));
     case RELU: return max(x, 0.0);
-    case TANH: return soft_tanh(x);
+    case ELU: return x > 0.0 ? x : x > -0.5 ? exp_minus_one(x) : exp(x) - 1.0;
+    case CLIP: return min(max(x, by), most);
     default: return x;
   }
 }
 
-vec4 activate4(uint kind, vec4 x, float by) {
-  return vec4(activate(kind, x.x, by), activate(kind, x.y, by), activate(kind, x.z, by), activate(kind, x.w, by));
+vec4 activate4(uint kind, vec4 x, float by, float most) {
+  vec4 y;
+  for (uint j = 0; j < 4; ++j) y[j] = activate(kind, x[j], by, most);
+  return y;
 }

@@ -11,6 +11,7 @@ layout(constant_id = 1) const uint HEADS = 1;
 layout(constant_id = 2) const uint DIM = 64;
 layout(constant_id = 3) const uint TILE = 32;
 layout(constant_id = 4) const uint CAPPED = 0;
+layout(constant_id = 5) const uint SPANS = 0;   // a column sees on to its last visible position
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
   uint kv_heads, groups, window;  // groups: how many workgroups share a key head
@@ -36,7 +37,7 @@ vec4 high_halves(uvec4 x) { return vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w)
 
 void main() {
   uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, column = gl_WorkGroupID.y, share = gl_WorkGroupID.z;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   uint h = gl_WorkGroupID.x / p.groups, first_head = gl_WorkGroupID.x * HEADS;
 #ifdef COLUMNS
   uint self = index_of(p.rows, column), low = first_of(p.rows, column), high = end_of(p.rows, column);
@@ -44,7 +45,7 @@ void main() {
   if (p.window < high - 1 - self) high = self + p.window + 1;
 #else
   uint at = position_of(p.rows, column), slot = slot_of(p.rows, column);
-  uint low = at + 1 > p.window ? at + 1 - p.window : 0, high = at + 1;
+  uint low = at + 1 > p.window ? at + 1 - p.window : 0, high = 1 + (SPANS != 0 ? last_of(p.rows, column) : at);
 #endif
   uint each = (high - low + p.shares - 1) / p.shares;
   uint begin = low + share * each, end = min(begin + each, high);

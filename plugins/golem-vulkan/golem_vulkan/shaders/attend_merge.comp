@@ -10,7 +10,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint h = gl_WorkGroupID.x, column = gl_WorkGroupID.y;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   uint64_t x = p.x + 4ul * (uint64_t(column) * p.heads + h) * p.shares * (p.dim + 2);
   uint64_t y = p.y + uint64_t(column) * p.y_stride;
   float most = -1e30, total = 0.0;

@@ -11,7 +11,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint run = gl_WorkGroupID.y, f = gl_GlobalInvocationID.x;
-  if (run >= count_of(p.runs) || f >= p.features) return;
+  if (beyond(p.runs, run) || f >= p.features) return;
   uint first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
   uint64_t window = p.window + 4ul * share_of(p.runs, run) * (TAPS - 1) * p.features;
   float past[TAPS], by[TAPS];

@@ -10,7 +10,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint column = gl_WorkGroupID.y, i = gl_GlobalInvocationID.x;
-  if (column >= count_of(p.rows) || i >= p.n) return;
+  if (beyond(p.rows, column) || i >= p.n) return;
   uint64_t x = p.x + uint64_t(column) * p.x_stride, shares = p.shares + uint64_t(column) * p.shares_stride;
   float sum = 0.0;
   for (uint k = 0; k < p.count; ++k) sum += F1(shares).v[k] * F1(x).v[k * p.n + i];

@@ -21,22 +21,24 @@ layout(buffer_reference, std430, buffer_reference_align = 2) buffer H1 { float16
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer F1 { float v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer F4 { vec4 v[]; };  // rows may start anywhere
 
-// A row set of the pass: how many rows, and the column facts of each.
+// A row set of the pass: how many rows, and of each its token, its position, its slot, its index among the columns,
+// where its conversation begins among them and where it ends, the share of recurrent states (of a column where they go
+// after it, of a conversation where they are before it), and the last position that it sees.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Rows {
   uint count;
-  uint capacity;
-  uint unused0;
-  uint unused1;
+  uint unused[7];
   uint facts[];
 };
+const uint NOWHERE = 0xffffffffu;  // in place of a share
 uint count_of(uint64_t rows) { return Rows(rows).count; }
-uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[i]; }
-uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[Rows(rows).capacity + i]; }
-uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[2 * Rows(rows).capacity + i]; }
-uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[3 * Rows(rows).capacity + i]; }
-// Where the conversation of a row begins among the columns, and where it ends.
-uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[4 * Rows(rows).capacity + i]; }
-// The share of recurrent states: of a column where they go after it, of a conversation where they are before it.
-const uint NOWHERE = 0xffffffffu;
-uint share_of(uint64_t rows, uint i) { return Rows(rows).facts[6 * Rows(rows).capacity + i]; }
-uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[5 * Rows(rows).capacity + i]; }
+uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i]; }
+uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 1]; }
+uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 2]; }
+uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 3]; }
+uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 4]; }
+uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 5]; }
+uint share_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 6]; }
+uint last_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 7]; }
+
+// Whether there is no such row.  Of the first one nobody waits for the count: there is room for it in any case.
+bool beyond(uint64_t rows, uint i) { return i > 0 && i >= count_of(rows); }

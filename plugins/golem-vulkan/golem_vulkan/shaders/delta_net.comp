@@ -15,7 +15,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint run = gl_WorkGroupID.z, h = gl_WorkGroupID.y;
-  if (run >= count_of(p.runs)) return;
+  if (beyond(p.runs, run)) return;
   uint lane = gl_LocalInvocationID.x % LANES;
   uint j = gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES;
   bool inside = j < p.dv;

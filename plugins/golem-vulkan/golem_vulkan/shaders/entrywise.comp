@@ -12,13 +12,13 @@ layout(constant_id = 4) const uint FORM = 0;
 layout(push_constant) uniform P {
   uint64_t a, b, y, rows;
   uint n, last, a_stride, b_stride, y_stride;
-  float by;
+  float by, most;
 } p;
 
 void main() {
   uint column = gl_WorkGroupID.y, i4 = gl_GlobalInvocationID.x;
-  if (column >= count_of(p.rows) || 4 * i4 >= p.n) return;
-  vec4 x = activate4(KIND, read_row(p.a + uint64_t(column) * p.a_stride, p.n, i4), p.by);
+  if (beyond(p.rows, column) || 4 * i4 >= p.n) return;
+  vec4 x = activate4(KIND, read_row(p.a + uint64_t(column) * p.a_stride, p.n, i4), p.by, p.most);
   if (WITH != 0) {
     vec4 b;
     if (OTHER == 0) b = read_row(p.b + uint64_t(column) * p.b_stride, p.n, i4);

@@ -5,22 +5,25 @@
 #include "common.glsl"
 #include "forms.glsl"
 #include "formats.glsl"
-// Products of a matrix with many columns on cooperative matrices: a workgroup has TILE_COLUMNS × TILE_ROWS results, a
-// subgroup COLUMNS × ROWS of them.  Columns come as float16, weights are decoded to float16 on the way into shared
-// memory, sums are float32.
+// Products of a matrix with many columns on cooperative matrices: a workgroup has TILE_COLUMNS x TILE_ROWS results, a
+// subgroup COLUMNS x ROWS of them.  Columns come as float16, weights are decoded to float16 on the way into shared
+// memory, sums are float32.  With EXPERTS a tile's columns are those that chose one expert, as `order` brought them
+// together.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint TILE_COLUMNS = 128;
 layout(constant_id = 2) const uint TILE_ROWS = 128;
 layout(constant_id = 3) const uint COLUMNS = 64;
 layout(constant_id = 4) const uint ROWS = 64;
 layout(constant_id = 5) const uint SUBGROUP = 32;
+layout(constant_id = 6) const uint EXPERTS = 0;  // 1: a column's one row for each expert, 2: a row of its own for each
 layout(push_constant) uniform P {
   uint64_t w, x, y, rows;
-  uint64_t bias;
+  uint64_t extra;         // a bias, or the order of the choices
   uint wh, ws, wd;
   uint outputs, blocks;   // rows of the matrix and units in each
   uint x_stride, y_stride;
   uint capacity;          // columns that there is room for
+  uint chosen, most_tiles;
 } p;
 const uint STEP = 32;                 // entries of a row at a time
 const uint WIDTH = STEP / 8 + 1;      // uvec4 of a row in shared memory; one more keeps rows on different banks
@@ -31,10 +34,41 @@ shared uvec4 columns[TILE_COLUMNS * WIDTH];
 shared uvec4 weights[TILE_ROWS * WIDTH];
 shared float edge[SIZE / SUBGROUP * 256];
 
+uint tile_start, tile_end;   // columns, or places in the order
+
+// Which choice (or column) stands at a place.
+uint choice_at(uint place) {
+  place = min(place, tile_end - 1);
+  return EXPERTS == 0 ? place : U1(p.extra + 16ul * (p.most_tiles + 1)).v[place];
+}
+
+uint64_t input_of(uint place) {
+  uint choice = choice_at(place);
+  if (EXPERTS == 0) return p.x + uint64_t(choice) * p.x_stride;
+  uint64_t row = p.x + uint64_t(choice / p.chosen) * p.x_stride;
+  return EXPERTS == 2 ? row + 64ul * p.blocks * (choice % p.chosen) : row;
+}
+
+uint64_t result_of(uint place) {
+  uint choice = choice_at(place);
+  if (EXPERTS == 0) return p.y + uint64_t(choice) * p.y_stride;
+  return p.y + uint64_t(choice / p.chosen) * p.y_stride + 4ul * p.outputs * (choice % p.chosen);
+}
+
 void main() {
   uint tid = gl_LocalInvocationID.x, count = count_of(p.rows);
-  uint column0 = gl_WorkGroupID.y * TILE_COLUMNS, row0 = gl_WorkGroupID.x * TILE_ROWS;
-  if (column0 >= count) return;
+  uint row0 = gl_WorkGroupID.x * TILE_ROWS, first_row = 0;
+  if (EXPERTS == 0) {
+    tile_start = gl_WorkGroupID.y * TILE_COLUMNS;
+    tile_end = count;
+    if (tile_start >= count) return;
+  } else {
+    if (gl_WorkGroupID.y >= U1(p.extra).v[0]) return;
+    uvec4 tile = U4(p.extra + 16).v[gl_WorkGroupID.y];
+    first_row = tile.x * p.outputs;
+    tile_start = tile.y;
+    tile_end = tile.y + tile.z;
+  }
   uint my_column = (gl_SubgroupID % (TILE_COLUMNS / COLUMNS)) * COLUMNS;
   uint my_row = (gl_SubgroupID / (TILE_COLUMNS / COLUMNS)) * ROWS;
   Weights w = planes(p.w, p.wh, p.ws, p.wd);
@@ -43,9 +77,11 @@ void main() {
     sum[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
 
   uvec4 ahead[LOADS];
+  uint64_t inputs[LOADS];
   [[unroll]] for (uint i = 0; i < LOADS; ++i) {
     uint e = tid + i * SIZE;
-    ahead[i] = U4(p.x + uint64_t(min(column0 + e / 4, count - 1)) * p.x_stride).v[e & 3];
+    inputs[i] = input_of(tile_start + e / 4);
+    ahead[i] = U4(inputs[i]).v[e & 3];
   }
   for (uint b = 0; b < p.blocks; ++b) {
     barrier();
@@ -54,7 +90,7 @@ void main() {
       if (e < TILE_COLUMNS * 4) columns[(e / 4) * WIDTH + (e & 3)] = ahead[i];
     }
     for (uint e = tid; e < TILE_ROWS; e += SIZE) {
-      uint u = min(row0 + e, p.outputs - 1) * p.blocks + b;
+      uint u = (first_row + min(row0 + e, p.outputs - 1)) * p.blocks + b;
 #ifndef FLOATS
       Unit t = fetch(w, u);
 #endif
@@ -72,7 +108,7 @@ void main() {
     if (b + 1 < p.blocks) {
       [[unroll]] for (uint i = 0; i < LOADS; ++i) {
         uint e = tid + i * SIZE;
-        ahead[i] = U4(p.x + uint64_t(min(column0 + e / 4, count - 1)) * p.x_stride).v[4 * (b + 1) + (e & 3)];
+        ahead[i] = U4(inputs[i]).v[4 * (b + 1) + (e & 3)];
       }
     }
     [[unroll]] for (uint k = 0; k < STEP / 16; ++k) {
@@ -89,20 +125,21 @@ void main() {
 
   [[unroll]] for (uint i = 0; i < ACROSS; ++i)
     [[unroll]] for (uint j = 0; j < DOWN; ++j) {
-      uint column = column0 + my_column + i * 16, row = row0 + my_row + j * 16;
+      uint column = tile_start + my_column + i * 16, row = row0 + my_row + j * 16;
       coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> result = sum[i * DOWN + j] * HALF_SCALE;
-      if (p.bias == 0 && column + 16 <= p.capacity && row + 16 <= p.outputs) {
+      if (EXPERTS == 0 && p.extra == 0 && column + 16 <= p.capacity && row + 16 <= p.outputs) {
         coopMatStore(result, F1(p.y + uint64_t(column) * p.y_stride).v, row, p.y_stride / 4,
           gl_CooperativeMatrixLayoutRowMajor);
-      } else if (column < count && row < p.outputs) {
+      } else if (column < tile_end && row < p.outputs) {
         uint start = gl_SubgroupID * 256;
         subgroupBarrier();
         coopMatStore(result, edge, start, 16, gl_CooperativeMatrixLayoutRowMajor);
         subgroupBarrier();
         for (uint e = gl_SubgroupInvocationID; e < 256; e += SUBGROUP) {
           uint c = column + e / 16, r = row + e % 16;
-          float bias = p.bias != 0 && r < p.outputs ? F1(p.bias).v[r] : 0.0;
-          if (c < count && r < p.outputs) F1(p.y + uint64_t(c) * p.y_stride).v[r] = edge[start + e] + bias;
+          if (c >= tile_end || r >= p.outputs) continue;
+          float bias = EXPERTS == 0 && p.extra != 0 ? F1(p.extra).v[r] : 0.0;
+          F1(result_of(c)).v[r] = edge[start + e] + bias;
         }
       }
     }

@@ -12,7 +12,7 @@ shared float entry[4096];
 
 void main() {
   uint column = gl_WorkGroupID.y, start = gl_WorkGroupID.x * p.block, tid = gl_LocalInvocationID.x;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   uint64_t x = p.x + uint64_t(column) * p.x_stride, y = p.y + uint64_t(column) * p.y_stride;
   for (uint i = tid; i < p.block; i += gl_WorkGroupSize.x) entry[i] = F1(x).v[start + i];
   for (uint half_ = 1; half_ < p.block; half_ *= 2) {

@@ -10,7 +10,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint column = gl_WorkGroupID.y, i = gl_GlobalInvocationID.x;
-  if (column >= count_of(p.rows) || i >= p.n) return;
+  if (beyond(p.rows, column) || i >= p.n) return;
   uint id = uint(F1(p.ids + uint64_t(column) * p.ids_stride).v[i]);
   F1(p.y + uint64_t(column) * p.y_stride).v[i] = F1(p.weight).v[id];
 }

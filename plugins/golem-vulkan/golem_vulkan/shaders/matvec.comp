@@ -24,24 +24,29 @@ layout(push_constant) uniform P {
   uint x_sums;           // bytes from a row of 8-bit blocks to its scales
   uint experts;          // 0 none, 1: a column's one row for each expert, 2: a row of its own for each
   uint chosen, ids_stride;
+  uint room;             // columns that there is room for, times steps
+  uint steps, step;      // products of a column, and the bytes from the input of one to that of the next
 } p;
 
 void main() {
   uint lane = gl_LocalInvocationID.x % LANES;
   uint row0 = (gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES) * ROWS;
-  uint count = count_of(p.rows), column0 = gl_WorkGroupID.y * COLUMNS, first_row = 0, part = 0;
+  uint column0 = gl_WorkGroupID.y * COLUMNS, first_row = 0, part = 0;
   if (p.experts != 0) {
     part = column0 % p.chosen;
     column0 /= p.chosen;
   }
-  if (column0 >= count) return;
+  if (column0 > 0 && column0 >= count_of(p.rows) * p.steps) return;
   if (p.experts != 0) first_row = uint(F1(p.extra + uint64_t(column0) * p.ids_stride).v[part]) * p.outputs;
   uint x_start = p.experts == 2 ? part * p.blocks : 0;
   Weights w = planes(p.w, p.wh, p.ws, p.wd);
   float sum[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0; i < ROWS * COLUMNS; ++i) sum[i] = 0.0;
   uint64_t x[COLUMNS];
-  [[unroll]] for (uint c = 0; c < COLUMNS; ++c) x[c] = p.x + uint64_t(min(column0 + c, count - 1)) * p.x_stride;
+  [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+    uint i = min(column0 + c, p.room - 1);
+    x[c] = p.x + uint64_t(i / p.steps) * p.x_stride + i % p.steps * p.step;
+  }
 
   if (row0 < p.outputs) {
     for (uint b = lane; b < p.blocks; b += LANES) {
@@ -89,11 +94,13 @@ void main() {
   [[unroll]] for (uint i = 0; i < ROWS * COLUMNS; ++i)
     for (uint o = LANES / 2; o > 0; o >>= 1) sum[i] += subgroupShuffleXor(sum[i], o);
   if (lane != 0) return;
+  uint count = count_of(p.rows) * p.steps;
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (row0 + r >= p.outputs) break;
     float bias = p.experts == 0 && p.extra != 0 ? F1(p.extra).v[row0 + r] : 0.0;
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
       if (column0 + c < count)
-        F1(p.y + uint64_t(column0 + c) * p.y_stride).v[part * p.outputs + row0 + r] = sum[r * COLUMNS + c] + bias;
+        F1(p.y + uint64_t((column0 + c) / p.steps) * p.y_stride)
+          .v[(part + (column0 + c) % p.steps) * p.outputs + row0 + r] = sum[r * COLUMNS + c] + bias;
   }
 }

@@ -17,7 +17,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint part = gl_WorkGroupID.x, column = gl_WorkGroupID.y, tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   uint64_t start = uint64_t(part) * p.n * 4;
   uint64_t x = p.x + uint64_t(column) * p.x_stride + start;
   uint64_t out_ = p.out_ + uint64_t(column) * p.out_stride + (FORM == 0 ? start : 0);

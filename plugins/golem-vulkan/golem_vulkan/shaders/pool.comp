@@ -11,7 +11,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint run = gl_WorkGroupID.y, i = gl_GlobalInvocationID.x;
-  if (run >= count_of(p.runs) || i >= p.n) return;
+  if (beyond(p.runs, run) || i >= p.n) return;
   uint first = first_of(p.runs, run), end = end_of(p.runs, run);
   float sum = 0.0;
   if (HOW == 0) {

@@ -12,7 +12,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint column = gl_WorkGroupID.y, i = gl_GlobalInvocationID.x;
-  if (column >= count_of(p.rows) || i >= p.n) return;
+  if (beyond(p.rows, column) || i >= p.n) return;
   uint from = GATHER != 0 ? index_of(p.rows, column) : column;
   uint a = i / (p.bs * p.cs), b = i / p.cs % p.bs, c = i % p.cs;
   F1(p.y + uint64_t(column) * p.y_stride).v[a * p.a_to + b * p.b_to + c] =

@@ -15,7 +15,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint column = gl_WorkGroupID.y, start = gl_WorkGroupID.x * p.dim;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   load_head(p.x + uint64_t(column) * p.x_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
   uint position = position_of(p.rows, column);
   uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * start;

@@ -13,7 +13,7 @@ shared float score[4096];
 
 void main() {
   uint column = gl_WorkGroupID.y, tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   uint64_t x = p.x + uint64_t(column) * p.x_stride;
   uint64_t ids = p.ids + uint64_t(column) * p.ids_stride, shares = p.shares + uint64_t(column) * p.shares_stride;
   for (uint i = tid; i < p.n; i += size) score[i] = F1(x).v[i];

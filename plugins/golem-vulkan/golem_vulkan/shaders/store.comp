@@ -16,7 +16,7 @@ layout(push_constant) uniform P {
 
 void main() {
   uint column = gl_WorkGroupID.y, h = gl_WorkGroupID.x, start = h * p.dim;
-  if (column >= count_of(p.rows)) return;
+  if (beyond(p.rows, column)) return;
   load_head(p.k + uint64_t(column) * p.k_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
   uint position = position_of(p.rows, column), slot = slot_of(p.rows, column);
   uint64_t key = ring_row(p.keys, slot, p.heads, h, p.positions, p.dim, position);

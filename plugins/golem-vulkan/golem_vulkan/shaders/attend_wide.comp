@@ -1,0 +1,139 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#include "common.glsl"
+#include "ring.glsl"
+// Attention of many columns on cooperative matrices.  A workgroup has HEADS query heads that share a key head, for
+// ROWS / HEADS columns: ROWS rows, each sees a stretch of its slot's ring.  It goes through the positions twice: first
+// for the largest score of each row, then for the sums, which so need no correction.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint HEADS = 1;
+layout(constant_id = 2) const uint DIM = 64;
+layout(constant_id = 3) const uint ROWS = 64;
+layout(constant_id = 4) const uint CAPPED = 0;
+layout(constant_id = 5) const uint SUBGROUP = 32;
+layout(constant_id = 6) const uint SPANS = 0;   // a column sees on to its last visible position
+layout(push_constant) uniform P {
+  uint64_t q, keys, values, y, rows;
+  uint kv_heads, groups, window, positions, q_stride, y_stride;
+  float scale, cap;
+} p;
+const uint TILE = 64;                      // positions at a time
+const uint STRIPS = ROWS / 16;             // one to a subgroup
+const uint COLUMNS = ROWS / HEADS;
+const uint PAD = 8;
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Halves { float16_t v[]; };
+shared float16_t query[ROWS * (DIM + PAD)];
+shared float score[ROWS * (TILE + 4)];
+shared float16_t share[ROWS * (TILE + PAD)];
+shared float most[ROWS], total[ROWS];
+shared uint row_low[ROWS], row_at[ROWS];   // the positions that a row sees
+
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
+
+void main() {
+  uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, count = count_of(p.rows);
+  uint column0 = gl_WorkGroupID.y * COLUMNS, h = gl_WorkGroupID.x / p.groups, first_head = gl_WorkGroupID.x * HEADS;
+  if (column0 >= count) return;
+  uint last = min(column0 + COLUMNS, count) - 1;
+  for (uint i = tid; i < ROWS * DIM; i += size) {
+    uint r = i / DIM, d = i % DIM, column = min(column0 + r / HEADS, last);
+    float x = F1(p.q + uint64_t(column) * p.q_stride).v[(first_head + r % HEADS) * DIM + d];
+    query[r * (DIM + PAD) + d] = float16_t(clamp(x, -65504.0, 65504.0));
+  }
+  for (uint r = tid; r < ROWS; r += size) {
+    uint column = min(column0 + r / HEADS, last), at = position_of(p.rows, column);
+    row_at[r] = SPANS != 0 ? last_of(p.rows, column) : at;
+    row_low[r] = at + 1 > p.window ? at + 1 - p.window : 0;
+    most[r] = -1e30;
+    total[r] = 0.0;
+  }
+  barrier();
+  uint strip = gl_SubgroupID * 16;
+  ACCUMULATOR mix[DIM / 16];
+  [[unroll]] for (uint d = 0; d < DIM / 16; ++d) mix[d] = ACCUMULATOR(0.0);
+
+  for (uint turn = 0; turn < 2; ++turn) {
+    // the columns of one slot after another: `begin` and `end` are rows
+    for (uint c = column0; c <= last;) {
+      uint slot = slot_of(p.rows, c), begin = (c - column0) * HEADS;
+      while (c <= last && slot_of(p.rows, c) == slot) ++c;
+      uint end = (c - column0) * HEADS;
+      uint low = row_low[begin] / TILE * TILE, high = 0;
+      for (uint r = begin; r < end; r += HEADS) high = max(high, row_at[r] + 1);
+      uint64_t keys = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, 0);
+      uint64_t values = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, 0);
+      for (uint tile = low; tile < high; tile += TILE) {
+        ACCUMULATOR s[TILE / 16];
+        [[unroll]] for (uint j = 0; j < TILE / 16; ++j) s[j] = ACCUMULATOR(0.0);
+        for (uint d = 0; d < DIM; d += 16) {
+          LEFT a;
+          coopMatLoad(a, query, strip * (DIM + PAD) + d, DIM + PAD, gl_CooperativeMatrixLayoutRowMajor);
+          [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
+            RIGHT b;
+            coopMatLoad(b, Halves(keys).v, (tile + 16 * j) % p.positions * DIM + d, DIM,
+              gl_CooperativeMatrixLayoutColumnMajor);
+            s[j] = coopMatMulAdd(a, b, s[j]);
+          }
+        }
+        [[unroll]] for (uint j = 0; j < TILE / 16; ++j)
+          coopMatStore(s[j], score, strip * (TILE + 4) + 16 * j, TILE + 4, gl_CooperativeMatrixLayoutRowMajor);
+        subgroupBarrier();
+        // two lanes to a row of the strip
+        uint r = strip + gl_SubgroupInvocationID / (SUBGROUP / 16), lane = gl_SubgroupInvocationID % (SUBGROUP / 16);
+        bool mine = r >= begin && r < end;
+        float found = turn == 0 ? most[r] : 0.0, top = most[r];
+        for (uint j = lane; j < TILE; j += SUBGROUP / 16) {
+          uint at = tile + j;
+          float x = score[r * (TILE + 4) + j] * p.scale;
+          if (CAPPED != 0) x = p.cap * tanh(x / p.cap);
+          bool seen = mine && at >= row_low[r] && at <= row_at[r];
+          if (turn == 0) {
+            if (seen) found = max(found, x);
+          } else {
+            float e = seen ? exp(x - top) : 0.0;
+            found += e;
+            share[r * (TILE + PAD) + j] = float16_t(e);
+          }
+        }
+        for (uint o = 1; o < SUBGROUP / 16; o *= 2) {
+          float other = subgroupShuffleXor(found, o);
+          found = turn == 0 ? max(found, other) : found + other;
+        }
+        subgroupBarrier();
+        if (lane == 0) {
+          if (turn == 0) most[r] = found;
+          else total[r] += found;
+        }
+        subgroupBarrier();
+        if (turn == 1) {
+          [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
+            LEFT a;
+            coopMatLoad(a, share, strip * (TILE + PAD) + 16 * j, TILE + PAD, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint d = 0; d < DIM / 16; ++d) {
+              RIGHT b;
+              coopMatLoad(b, Halves(values).v, (tile + 16 * j) % p.positions * DIM + 16 * d, DIM,
+                gl_CooperativeMatrixLayoutRowMajor);
+              mix[d] = coopMatMulAdd(a, b, mix[d]);
+            }
+          }
+        }
+        subgroupBarrier();
+      }
+    }
+  }
+  [[unroll]] for (uint d = 0; d < DIM / 16; ++d) {
+    subgroupBarrier();
+    coopMatStore(mix[d], score, strip * (TILE + 4), TILE + 4, gl_CooperativeMatrixLayoutRowMajor);
+    subgroupBarrier();
+    for (uint e = gl_SubgroupInvocationID; e < 256; e += SUBGROUP) {
+      uint r = strip + e / 16, column = column0 + r / HEADS;
+      if (column <= last)
+        F1(p.y + uint64_t(column) * p.y_stride).v[(first_head + r % HEADS) * DIM + 16 * d + e % 16] =
+          score[r * (TILE + 4) + e % 16] / total[r];
+    }
+  }
+}
