@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from golem_core.files import block_tensors as block_tensors
     from golem_core.files import check_tensors as check_tensors
     from golem_core.files import dequantize_rows as dequantize_rows
+    from golem_core.files import encoded as encoded
     from golem_core.files import open_model as open_model
     from golem_core.files import open_safetensors as open_safetensors
     from golem_core.files import read_json as read_json
@@ -105,7 +106,7 @@ else:
             "golem_core.errors": "BadFile BadRequest GolemError Unavailable Unsupported",
             "golem_core.files": (
                 "Keys Metadata ModelFile TensorSpec Weight Weights block_tensors check_tensors "
-                "dequantize_rows open_model open_safetensors read_json"
+                "dequantize_rows encoded open_model open_safetensors read_json"
             ),
             "golem_core.graph": (
                 "Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op result"

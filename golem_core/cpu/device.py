@@ -141,12 +141,12 @@ class CpuDevice:
         height = w.shape[-2] if len(w.shape) > 2 and w.shape[-2] % 16 else w.rows
         padded = -(-height // 16) * 16
         room = zeroed(w.rows // height * padded // 8 * row8)
-        at_once = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8
+        at_once, data = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8, w.data
         for matrix in range(w.rows // height):
             target = room[matrix * padded // 8 * row8 :]
             for first in range(0, height, at_once):  # in pieces, so that the file's pages can be let go of behind
                 start, count = matrix * height + first, min(at_once, height - first)
-                source = w.data[start * w.row_nbytes : (start + count) * w.row_nbytes]
+                source = data[start * w.row_nbytes : (start + count) * w.row_nbytes]
                 self.repack_rows(w, source, target[first // 8 * row8 :], count)
                 release_pages(source)
         return room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .encode import ENCODERS, encoded
 from .expected import TensorSpec, block_tensors, check_tensors
 from .keys import Keys
 from .mapped import release_pages
@@ -14,6 +15,7 @@ from .weights import Weight, Weights
 
 __all__ = [
     "DECODERS",
+    "ENCODERS",
     "GGUF_TYPES",
     "SAFETENSORS_TYPES",
     "TYPES",
@@ -28,6 +30,7 @@ __all__ = [
     "check_tensors",
     "dequantize",
     "dequantize_rows",
+    "encoded",
     "open_model",
     "open_safetensors",
     "read_json",
