@@ -4,7 +4,7 @@ A head's share is a row of blocks of 16 positions, keys apart from values.  Of e
 
   f32   keys [dim][16] and values [16][dim], float32;
   f16   keys i16 [dim/2][16][2] and values i16 [8][dim][2] (positions k and k + 8 side by side), then 16 float32 scales.
-        Every position of a head has a scale of its own: a key's length becomes 32767, so that no product of two of them
+        Every position of a head has a scale of its own: a key's length becomes 32760, so that no product of two of them
         leaves 32 bits; a value's largest component lies between 4096 and 8192 and its scale is a power of two;
   q8_0  keys i8 [dim/2][16][2] and values i8 [16][dim], then float16 scales [dim/32][16]: max|x| / 127 for every 32
         components of a position, as ggml's Q8_0 has them.
@@ -20,8 +20,8 @@ from golem_core.cpu.library import kernel
 from golem_core.cpu.target import rint, store_half
 
 KINDS = ("f16", "f32", "q8_0")
-LENGTH = 32767.0
-"""What the length of a whole-number key or query becomes."""
+LENGTH = 32760.0
+"""What the length of a whole-number key or query becomes: less than 2^15, rounding included."""
 LARGEST = 8191
 """Most that a whole-number value may be."""
 SMALLEST = 2.0**-60
