@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from golem_core.api import load_embedder as load_embedder
     from golem_core.api import open_device as open_device
     from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
+    from golem_core.engine.media import or_given as or_given
     from golem_core.engine.roles import Architecture as Architecture
     from golem_core.engine.roles import ChatModel as ChatModel
     from golem_core.engine.roles import Drafting as Drafting
     from golem_core.engine.roles import Embedder as Embedder
+    from golem_core.engine.roles import Media as Media
+    from golem_core.engine.roles import MediaGraph as MediaGraph
+    from golem_core.engine.roles import MediaKind as MediaKind
+    from golem_core.engine.roles import RunGraph as RunGraph
     from golem_core.engine.roles import SamplingDefaults as SamplingDefaults
     from golem_core.errors import BadFile as BadFile
     from golem_core.errors import BadRequest as BadRequest
@@ -71,6 +76,7 @@ if TYPE_CHECKING:
     from golem_core.hookspecs import Loaded as Loaded
     from golem_core.hookspecs import Part as Part
     from golem_core.hookspecs import hookimpl as hookimpl
+    from golem_core.media.pictures import resize_picture as resize_picture
     from golem_core.options import Option as Option
     from golem_core.progress import LoadProgress as LoadProgress
     from golem_core.sampling import Candidates as Candidates
@@ -102,7 +108,10 @@ else:
         {
             "golem_core.api": "ChatAnswer LoadedModel load load_embedder open_device",
             "golem_core.embedder": "LoadedEmbedder",
-            "golem_core.engine.roles": "Architecture ChatModel Drafting Embedder SamplingDefaults",
+            "golem_core.engine.media": "or_given",
+            "golem_core.engine.roles": (
+                "Architecture ChatModel Drafting Embedder Media MediaGraph MediaKind RunGraph SamplingDefaults"
+            ),
             "golem_core.errors": "BadFile BadRequest GolemError Unavailable Unsupported",
             "golem_core.files": (
                 "Keys Metadata ModelFile TensorSpec Weight Weights block_tensors check_tensors "
@@ -116,6 +125,7 @@ else:
                 "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step source"
             ),
             "golem_core.hookspecs": "DefaultModel DeviceType Loaded Part hookimpl",
+            "golem_core.media.pictures": "resize_picture",
             "golem_core.options": "Option",
             "golem_core.progress": "LoadProgress",
             "golem_core.sampling": "Candidates Sampler SamplerContext SamplerStage SamplingParams",

@@ -7,21 +7,21 @@ with golem_core.load("model.gguf") as model:
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
+from golem_core.background import give_back, in_background
+from golem_core.errors import BadRequest, Unsupported
 
 if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
     from golem_core.engine import Engine, Generation, GenerationRequest, SortedAnswer, Token, WholeAnswer
     from golem_core.engine.embedding import EmbeddingEngine
     from golem_core.engine.roles import ChatModel, Embedder
+    from golem_core.files import ModelFile
     from golem_core.graph import Device
+    from golem_core.media.encoder import MediaEncoder
     from golem_core.sampling.grammar import CompiledGrammar, Constraint
     from golem_core.text import ChatTemplate, Event
 
@@ -40,6 +40,7 @@ def load(
     checkpoints: int = 3,
     width: int | None = None,
     draft_n: int | None = None,
+    projector: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     wait: bool = True,
     **options: Any,
@@ -49,7 +50,8 @@ def load(
     `context` positions are divided among `slots` conversations, each of which keeps `checkpoints` copies of the
     recurrent states of a model that has any, and `width` is the most positions of a pass.  `draft_n` is how many
     tokens are guessed ahead for a lone conversation: 0 none; None one, where the model can and that pays on the
-    device.  `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
+    device.  `projector` is a file that comes beside a model and makes rows of pictures and recordings for it.
+    `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
     counts bytes of weights as the device takes them over.  With `wait` False that goes on in the background:
     `ready()` of what is returned waits for it, and has to be called.  Architecture and device come from the installed
     plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an architecture, a device, an
@@ -57,8 +59,16 @@ def load(
     """
     from golem_core.engine import Engine
     from golem_core.engine.roles import ChatModel
+    from golem_core.files import open_model
+
+    encoder: MediaEncoder | None = None
 
     def make(model: ChatModel, opened: Any) -> Engine:
+        nonlocal encoder
+        if model.media is not None:
+            from golem_core.media.encoder import MediaEncoder
+
+            encoder = MediaEncoder(model.media, opened)
         return Engine(
             model,
             opened,
@@ -72,7 +82,18 @@ def load(
             wait=False,
         )
 
-    loaded = LoadedModel(*open_on(path, ChatModel, "a conversation model", make, device, threads, options))
+    beside = None if projector is None else open_model(projector)
+
+    def bind(model: ChatModel) -> ChatModel:
+        return model if beside is None else model.bound(beside)
+
+    try:
+        parts = open_on(path, ChatModel, "a conversation model", make, device, threads, options, bind)
+    except BaseException:
+        if beside is not None:
+            beside.close()
+        raise
+    loaded = LoadedModel(*parts, encoder=encoder, projector=beside)
     if wait:
         try:
             loaded.ready()
@@ -109,7 +130,7 @@ def load_embedder(
     except BaseException:
         loaded.close()
         raise
-    _give_back()
+    give_back()
     return loaded
 
 
@@ -121,9 +142,10 @@ def open_on(
     device: str,
     threads: int | None,
     options: Mapping[str, Any],
+    bind: Callable[[M], M] = lambda model: model,
 ) -> tuple[M, E, Any, Callable[[], None]]:
-    """The model of the role `role` (`what` in words) in a file, its engine as `make(model, device)` gives it, the
-    device of that name, and what waits for the tokenizer, which is prepared meanwhile."""
+    """The model of the role `role` (`what` in words) in a file, as `bind` leaves it, its engine as `make(model,
+    device)` gives it, the device of that name, and what waits for the tokenizer, which is prepared meanwhile."""
     from golem_core import plugins
     from golem_core.files import open_model
 
@@ -133,10 +155,11 @@ def open_on(
         model = plugins.architecture(file.architecture).open(file)
         if not isinstance(model, role):
             raise Unsupported(f"{path} holds a {type(model).__name__}, which is not {what}")
+        model = bind(model)
         opened = kind.open({"device": device, "threads": threads, **options})
         try:
             # the tokenizer's tables are built while the weights are read
-            prepared = _in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
+            prepared = in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
             engine = make(model, opened)
         except BaseException:
             opened.close()
@@ -155,38 +178,6 @@ def open_device(options: Mapping[str, Any]) -> Device:
     from golem_core import plugins
 
     return plugins.device(options["device"]).open(options)
-
-
-def _give_back() -> None:
-    """Return to the system what loading has freed and the C library keeps, where it can."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-        if trim is not None:
-            trim(0)
-
-
-def _in_background(work: Callable[[], None], failure: str) -> Callable[[], None]:
-    """Begin `work` on a thread.  What is returned waits for its end and raises its error: a GolemError as it is,
-    another one as a BadFile that begins with `failure`."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # the panic of a library in Rust is no Exception
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="golem-tokenizer", daemon=True)
-    thread.start()
-
-    def wait() -> None:
-        thread.join()
-        for error in failed:
-            if isinstance(error, GolemError):
-                raise error
-            raise BadFile(f"{failure}: {' '.join(str(error).split()) or type(error).__name__}") from error
-
-    return wait
 
 
 class _Drawn:
@@ -260,7 +251,19 @@ class ChatAnswer(_Drawn):
 class LoadedModel:
     """A model on a device.  Use it as a context manager, or close it.  Answers may be drawn from many threads."""
 
-    def __init__(self, model: ChatModel, engine: Engine, device: Any, prepared: Callable[[], None] = lambda: None):
+    def __init__(
+        self,
+        model: ChatModel,
+        engine: Engine,
+        device: Any,
+        prepared: Callable[[], None] = lambda: None,
+        *,
+        encoder: MediaEncoder | None = None,
+        projector: ModelFile | None = None,
+    ):
+        self.encoder = encoder
+        """What makes rows of pictures and recordings, where there is a projector."""
+        self._projector = projector
         self.model = model
         self.engine = engine
         self._device = device
@@ -274,13 +277,15 @@ class LoadedModel:
         """Wait until all is loaded; raises what `load` raises."""
         self.engine.ready()
         self._prepared()
-        _give_back()
+        give_back()
 
     def close(self) -> None:
         """End the running answers and let go of device and file."""
         self.engine.close()
         self._device.close()
         self.model.file.close()
+        if self._projector is not None:
+            self._projector.close()
 
     def __enter__(self) -> LoadedModel:
         return self

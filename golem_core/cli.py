@@ -210,6 +210,15 @@ def _run_options() -> list[click.Option]:
             metavar="TEXT",
             help='The prompt; "-" reads it from standard input.',
         ),
+        click.Option(
+            ["-image", "--image"], metavar="FILE", multiple=True, help="A picture that goes with the prompt (-mmproj)."
+        ),
+        click.Option(
+            ["-audio", "--audio"],
+            metavar="FILE",
+            multiple=True,
+            help="A recording that goes with the prompt (-mmproj).",
+        ),
         click.Option(["-stats", "--stats"], is_flag=True, help="Say how fast the answer was read and drawn."),
         click.Option(
             ["-raw", "--raw"], is_flag=True, help="Complete the text as it stands, without the chat template."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Option",
     "address",
     "duration",
+    "folder",
     "keys",
     "kv",
     "natural",
@@ -137,6 +139,13 @@ def origins(text: str) -> tuple[str, ...]:
     return found
 
 
+def folder(text: str) -> str:
+    """Read the path of a folder that is there."""
+    if not Path(text).is_dir():
+        raise ValueError("expected a folder that is there")
+    return text
+
+
 def origin(text: str) -> str:
     """Read the origin of a server: "http://golem.example:8080", with nothing behind it but a slash."""
     found = text.strip().removesuffix("/").lower()
@@ -150,6 +159,13 @@ _ALL = (*_BOTH, "bench")
 
 CORE_OPTIONS = (
     Option("model", "The conversation model: a GGUF file or a directory.", example="FILE", commands=_ALL),
+    Option(
+        "mmproj",
+        "The projector beside the model: pictures and recordings in conversations.",
+        example="FILE",
+        commands=_BOTH,
+    ),
+    Option("media-path", "A folder whose files requests may name as pictures and recordings.", folder, example="DIR"),
     Option("embed", "The embedding model: a GGUF file or a directory.", example="FILE", commands=("serve", "embed")),
     Option(
         "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from golem_core.text import Calls, Markers, Reasoning
 
 if TYPE_CHECKING:
     from golem_core.engine import Generation
+    from golem_core.media.sources import Kind, Medium
     from golem_core.sampling.grammar import CompiledGrammar
     from golem_core.text import Tokenizer
 
@@ -46,7 +47,8 @@ def run(options: Mapping[str, Any]) -> None:
     try:
         grammar = asked_grammar(chat.model.tokenizer, options)
         chat.ready()
-        terminal = Terminal(chat, raw=options["raw"], stats=options["stats"], grammar=grammar)
+        media = asked_media(chat, options)
+        terminal = Terminal(chat, raw=options["raw"], stats=options["stats"], grammar=grammar, media=media)
         if options["stats"]:
             _note(f"loaded in {chat.load_seconds:.2f} s")
         if prompt is None:
@@ -90,11 +92,39 @@ def _read(name: str, path: str) -> str:
         raise GolemError(f"-{name} {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def asked_media(chat: LoadedChat, options: Mapping[str, Any]) -> list[Medium]:
+    """The pictures of -image, then the recordings of -audio.  Raises GolemError naming the option."""
+    from golem_core.media.prompt import known
+    from golem_core.media.sources import Medium, read_file
+
+    named: tuple[tuple[str, Kind], ...] = (("image", "image"), ("audio", "audio"))
+    files: list[tuple[str, Kind, str]] = [
+        (f"-{name} {path}", kind, path) for name, kind in named for path in options.get(name) or ()
+    ]
+    if files and options["raw"]:
+        raise GolemError(f"{files[0][0]}: media go with a chat template, not with -raw")
+    media = []
+    for where, kind, path in files:
+        known(chat.media.media if chat.media else None, kind, where)
+        media.append(Medium(kind, read_file(Path(path), where), where))
+    return media
+
+
 class Terminal:
     """A conversation on standard input and output; notes and statistics go to standard error."""
 
-    def __init__(self, chat: LoadedChat, *, raw: bool, stats: bool, grammar: CompiledGrammar | None = None):
+    def __init__(
+        self,
+        chat: LoadedChat,
+        *,
+        raw: bool,
+        stats: bool,
+        grammar: CompiledGrammar | None = None,
+        media: Sequence[Medium] = (),
+    ):
+        """`media` go with the first text."""
         self.chat = chat
+        self.media = list(media)
         self.raw = raw or chat.template is None
         self.stats = stats
         self.grammar = grammar
@@ -102,19 +132,23 @@ class Terminal:
 
     def answer(self, text: str) -> None:
         """Stream the answer to one text, and remember both unless the text is merely completed."""
-        turns = [*self.history, {"role": "user", "content": text}]
+        content: Any = text
+        if self.media and not self.history:
+            content = [*({"type": each.kind} for each in self.media), {"type": "text", "text": text}]
+        turns = [*self.history, {"role": "user", "content": content}]
         tokenizer = self.chat.model.tokenizer
         tokens = (
             tokenizer.encode(text, add_special=True)
             if self.raw
             else self.chat.prompt(turns, settings={"enable_thinking": False})
         )
+        tokens, spans = self.chat.place(tokens, self.media)
         preset = self.chat.model.sampling
         held = None if self.grammar is None else constraint(self.chat.model, self.grammar, tokens, thinks=False)
         sampling = SamplingParams(
             temperature=preset.temperature, top_k=preset.top_k, top_p=preset.top_p, min_p=preset.min_p, grammar=held
         )
-        request = GenerationRequest(prompt=tokens, max_tokens=self.chat.answer_budget, sampling=sampling)
+        request = GenerationRequest(prompt=tokens, max_tokens=self.chat.answer_budget, sampling=sampling, media=spans)
         markers = Markers() if self.raw else self.chat.model.markers
         answer = SortedAnswer.submit(self.chat.engine, self.chat.model, request, markers=markers)
         said = self._show(answer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golem_core.engine.answer import AnswerText
+from golem_core.engine.media import inside
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
 from golem_core.engine.slots import Slot
 from golem_core.sampling import LogProbs, SamplerChain
@@ -24,6 +25,8 @@ class Conversation:
         self.request = request
         self.generation = generation
         self.slot: Slot | None = None
+        self.whole = [span for span in request.media if span.whole]
+        """The spans that a pass must have all of."""
         self.position = 0  # where the next token is fed
         self._tokens = list(request.prompt)  # the prompt and what was drawn after it
         self._chain = chain
@@ -46,6 +49,16 @@ class Conversation:
         assert self.slot is not None
         return self.waiting if self.slot.room is None else min(self.waiting, self.slot.room)
 
+    def part(self, most: int) -> int:
+        """How many of the tokens known a pass that has room for `most` may feed: a whole span or nothing of it."""
+        stop = self.position + min(self.ahead, most)
+        return inside(stop, self.whole) - self.position
+
+    @property
+    def least(self) -> int:
+        """How many tokens a pass must have room for to feed any."""
+        return next((len(span.rows) for span in self.whole if span.start == self.position), 1)
+
     @property
     def reading(self) -> bool:
         """Whether the prompt is not yet fed to its end."""
@@ -54,7 +67,7 @@ class Conversation:
     def begin(self, slot: Slot) -> None:
         """Take a slot, and resume where its contents part from the prompt.  Raises what the device raises."""
         self.slot = slot
-        self.position = slot.resume(self.request.prompt)
+        self.position = slot.resume(self.request.prompt, self.whole)
         self.generation.start(slot.index, self.position)
 
     @property
@@ -70,6 +83,23 @@ class Conversation:
     def tokens(self, first: int, last: int) -> list[int]:
         """The tokens of the positions from `first` to `last`, that one left out."""
         return self._tokens[first:last]
+
+    def rows(self, count: int) -> list[tuple[int, np.ndarray]]:
+        """Rows of media among the next `count` positions, each with how far from `position` the first stands."""
+        found = []
+        for span in self.request.media:
+            start, stop = max(span.start, self.position), min(span.stop, self.position + count)
+            if start < stop:
+                found.append((start - self.position, span.rows[start - span.start : stop - span.start]))
+        return found
+
+    def last_seen(self, count: int) -> list[int]:
+        """The last position that each of the next `count` sees: its own, or the last one of its whole span."""
+        seen = list(range(self.position, self.position + count))
+        for span in self.whole:
+            for at in range(max(span.start, self.position), min(span.stop, self.position + count)):
+                seen[at - self.position] = span.stop - 1
+        return seen
 
     def fed(self, count: int) -> None:
         """A pass has fed the next `count` tokens."""

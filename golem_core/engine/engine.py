@@ -22,7 +22,7 @@ import numpy as np
 from golem_core.engine.conversation import Conversation
 from golem_core.engine.drafting import prepare
 from golem_core.engine.lending import Lent
-from golem_core.engine.request import FinishReason, Generation, GenerationRequest, check
+from golem_core.engine.request import FinishReason, Generation, GenerationRequest, check, check_media
 from golem_core.engine.runner import Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
 from golem_core.engine.slots import SlotPool, SlotState
@@ -133,7 +133,8 @@ class Engine:
         engine is closed.
         """
         check(request, self.model.vocab_size, self.context, self.slots)
-        context = SamplerContext(self.model.vocab_size, request.prompt, self.model.tokenizer)
+        check_media(request, self.model.media)
+        context = SamplerContext(self.model.vocab_size, request.tokens, self.model.tokenizer)
         chain = SamplerChain.build(self._stages, request.sampling, context)
         generation = Generation(len(request.prompt), self._notice)
         conversation = Conversation(self.model, request, generation, chain, self.slot_context)
@@ -201,9 +202,12 @@ class Engine:
         sizes: dict[str, Any] = {"slots": self.slots, "context": self.slot_context, "width": width}
         sizes |= {"progress": progress}
         sizes = {name: value for name, value in sizes.items() if value is not None}
+        media = self.model.media
+        if media is not None and media.together:  # and everybody else may draw meanwhile
+            sizes["width"] = max(width or 0, media.together + self.slots)
         compiled, self._drafter = prepare(self.model, device, draft_n, sizes)
-        self.width: int = compiled.width if width is None else min(width, compiled.width)
-        self._runner = Runner(compiled, self.slots, self.model.vocab_size)
+        self.width: int = min(sizes.get("width") or compiled.width, compiled.width)
+        self._runner = Runner(compiled, self.slots, self.model.vocab_size, media.width if media else None)
         self.draft_n = self._drafter.most if self._drafter else 0
         recurrent = compiled if compiled.saved_bytes else None
         self._pool = SlotPool(

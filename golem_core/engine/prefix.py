@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from golem_core.engine.media import Span, inside
+
 
 class RingOwners:
     """Which position each entry of one sliding-window ring holds.
@@ -54,12 +56,14 @@ def present(rings: Iterable[RingOwners], position: int) -> bool:
     return all(ring.first_missing(position) is None for ring in rings)
 
 
-def resume_position(held: Sequence[int], prompt: Sequence[int], rings: Iterable[RingOwners]) -> int:
+def resume_position(
+    held: Sequence[int], prompt: Sequence[int], rings: Iterable[RingOwners], whole: Sequence[Span] = ()
+) -> int:
     """The first position of `prompt` to feed to a slot that holds the tokens `held`.
 
-    The last token is always fed, because its logits are needed.
+    The last token is always fed, because its logits are needed, and the `whole` spans not in parts.
     """
-    start = min(common_prefix(held, prompt), len(prompt) - 1)
+    start = inside(min(common_prefix(held, prompt), len(prompt) - 1), whole)
     while gaps := [gap for ring in rings if (gap := ring.first_missing(start)) is not None]:
-        start = min(gaps)
+        start = inside(min(gaps), whole)
     return start

@@ -11,10 +11,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from golem_core.engine.media import Span
 from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from golem_core.engine.roles import Media
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -23,10 +27,10 @@ FinishReason = Literal["stop", "length", "cancelled"]
 class GenerationRequest:
     """A prompt and how to continue it.
 
-    `prompt` is token ids; `max_tokens` bounds the answer.  `ignore_eos` goes on past the tokens that end an
-    answer.  `logprobs` asks for the log-probability of each token, and `top_logprobs` > 0 for that and the
-    likeliest ones beside it.  `shown` are control tokens whose names are part of the answer's text; other control
-    tokens have no text.
+    `prompt` is token ids, and negative numbers where the rows of `media` stand (`row_numbers`); `max_tokens` bounds the
+    answer.  `ignore_eos` goes on past the tokens that end an answer.  `logprobs` asks for the log-probability of each
+    token, and `top_logprobs` > 0 for that and the likeliest ones beside it.  `shown` are control tokens whose names are
+    part of the answer's text; other control tokens have no text.
     """
 
     prompt: list[int]
@@ -37,6 +41,12 @@ class GenerationRequest:
     logprobs: bool = False
     top_logprobs: int = 0
     shown: frozenset[int] = frozenset()
+    media: tuple[Span, ...] = ()
+
+    @property
+    def tokens(self) -> list[int]:
+        """The prompt without what stands for media."""
+        return [token for token in self.prompt if token >= 0] if self.media else self.prompt
 
 
 def check(request: GenerationRequest, vocabulary: int, context: int, slots: int) -> None:
@@ -53,11 +63,33 @@ def check(request: GenerationRequest, vocabulary: int, context: int, slots: int)
             n_prompt_tokens=len(prompt),
             n_ctx=limit,
         )
-    if min(prompt) < 0 or max(prompt) >= vocabulary:
-        wrong = next(token for token in prompt if not 0 <= token < vocabulary)
+    text, last = prompt, 0
+    for span in request.media:
+        if not last <= span.start < span.stop <= len(prompt) or max(prompt[span.start : span.stop], default=0) >= 0:
+            raise BadRequest(f"the rows at position {span.start} of the prompt have no place there", param="prompt")
+        last = span.stop
+    if request.media:
+        rows = {at for span in request.media for at in range(span.start, span.stop)}
+        text = [token for at, token in enumerate(prompt) if at not in rows]
+        if last == len(prompt):
+            raise BadRequest("the prompt ends in a picture or a recording, with no token after it", param="prompt")
+    if min(text) < 0 or max(text) >= vocabulary:
+        wrong = next(token for token in text if not 0 <= token < vocabulary)
         raise BadRequest(f"the prompt has the token {wrong}; the vocabulary ends at {vocabulary - 1}", param="prompt")
     if request.max_tokens < 1:
         raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
+
+
+def check_media(request: GenerationRequest, media: Media | None) -> None:
+    """Raises BadRequest for rows of media that a model with `media` does not take."""
+    if request.media and media is None:
+        raise BadRequest("the prompt has media, and the model was opened without a projector", param="prompt")
+    for span in request.media:
+        assert media is not None
+        if span.rows.shape[1:] != (media.width,):
+            raise BadRequest(f"rows of {list(span.rows.shape[1:])}; the model takes {media.width}", param="prompt")
+        if span.whole and len(span.rows) > media.together:
+            raise BadRequest(f"{len(span.rows)} rows go together; the model takes {media.together}", param="prompt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ The engine and the server speak to roles only; nothing here knows an architectur
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from golem_core.errors import Unsupported
 from golem_core.text.markers import Markers
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from golem_core.files import Metadata, ModelFile
-    from golem_core.graph import Graph
+    from golem_core.graph import Columns, Graph
     from golem_core.text import ChatTemplate, Tokenizer
 
 
@@ -56,6 +59,64 @@ class Drafting:
     guess: Callable[[], Graph]
 
 
+@dataclass(frozen=True)
+class MediaGraph:
+    """A graph that encodes media: runs of at most `columns` columns, of `runs` texts or groups of columns at most."""
+
+    build: Callable[[], Graph]
+    columns: int
+    runs: int = 1
+
+
+RunGraph = Callable[[str, "Columns"], "dict[str, np.ndarray]"]
+"""Runs one of the graphs of a `MediaKind`, by its name, over columns; its outputs."""
+
+
+@dataclass(frozen=True)
+class MediaKind:
+    """How pictures ("image") or recordings ("audio") become rows of a prompt.
+
+    The chat template leaves the token `placeholder` where one stands; the tokens `begin`, the rows, and the tokens
+    `end` take its place.  A picture is uint8 (height, width, 3), RGB; a recording is float32 (samples,) between -1
+    and 1, one channel of `rate` samples a second.  `count(array)` is how many rows it becomes, or raises BadRequest
+    saying why it cannot be taken; `encode(array, run)` makes them, float32 (count, width), by running `graphs`.
+    `together`: the rows see each other, however far apart they stand.  `most` is the greatest count.
+    """
+
+    name: Literal["image", "audio"]
+    placeholder: int
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    graphs: Mapping[str, MediaGraph]
+    count: Callable[[np.ndarray], int]
+    encode: Callable[[np.ndarray, RunGraph], np.ndarray]
+    most: int
+    together: bool = False
+    rate: int = 16_000
+
+
+@dataclass(frozen=True)
+class Media:
+    """What a projector file adds to a conversation model.
+
+    `build` makes the model's graph with `or_given` after its embedding, for rows of `width` numbers, and with
+    attention over `spans` if the rows of any kind see each other.
+    """
+
+    build: Callable[[], Graph]
+    width: int
+    kinds: tuple[MediaKind, ...]
+
+    @property
+    def together(self) -> int:
+        """The most rows that a pass may have to take together; 0 where none have to."""
+        return max((kind.most for kind in self.kinds if kind.together), default=0)
+
+    def kind(self, name: str) -> MediaKind | None:
+        """How media of that name are taken; None if they are not."""
+        return next((kind for kind in self.kinds if kind.name == name), None)
+
+
 @dataclass
 class ChatModel:
     """A model that continues token sequences.
@@ -63,7 +124,9 @@ class ChatModel:
     `build` makes the graph of a pass, with an output "logits" of (scored columns, vocab_size).  `suppress` lists
     tokens that are never drawn.  `template` is the file's own chat template, `fallback_template` the Jinja source
     to use without one.  `markers` are what the model writes around thoughts and tool calls; without any, all of an
-    answer is content.  `drafting` is there if tokens can be guessed ahead.
+    answer is content.  `drafting` is there if tokens can be guessed ahead.  `projector` binds a file that comes beside
+    the model and makes rows of pictures and recordings, and raises BadFile or Unsupported for one that does not fit;
+    `media` is what a bound one adds.
     """
 
     name: str
@@ -79,6 +142,18 @@ class ChatModel:
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     markers: Markers = field(default_factory=Markers)
     drafting: Drafting | None = None
+    projector: Callable[[ModelFile], Media] | None = None
+    media: Media | None = None
+
+    def bound(self, file: ModelFile) -> ChatModel:
+        """The model with a projector file.  Raises BadFile or Unsupported for one that does not fit.
+
+        Tokens are not guessed ahead with one: what guesses has no rows for media.
+        """
+        if self.projector is None:
+            raise Unsupported(f"{file.path}: the architecture {self.architecture!r} takes no projector")
+        media = self.projector(file)
+        return replace(self, build=media.build, drafting=None, media=media)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from golem_core.engine.lending import Lender, Lent
+from golem_core.engine.media import MediaColumns
 from golem_core.graph import Columns
 
 if TYPE_CHECKING:
@@ -21,9 +22,13 @@ _TELLING = 16  # columns of a pass from which the time of one can be told
 
 
 class Runner:
-    """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr."""
+    """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr.
 
-    def __init__(self, compiled: Any, slots: int, vocabulary: int):
+    `given` is the width of the rows that may stand in place of tokens; None where the graph takes none.
+    """
+
+    def __init__(self, compiled: Any, slots: int, vocabulary: int, given: int | None = None):
+        self._media = None if given is None else MediaColumns(compiled.width, given)
         self._pass = compiled
         self._several = getattr(compiled, "buffers", 1) > 1
         self._lender = Lender(getattr(compiled, "buffers", 1), slots, vocabulary)
@@ -39,7 +44,7 @@ class Runner:
         "logits" is float32 (scored chunks, vocabulary), in their order.  `guesses` may stand after a single chunk: all
         are scored and tentative, and `keep` says how many of the columns stand.
         """
-        columns = _columns(chunks, guesses)
+        columns = _columns(chunks, guesses, self._media)
         start = time.perf_counter()
         if self._several:
             self._buffer = self._lender.free()
@@ -68,15 +73,21 @@ class Runner:
         return self._lender.lend(self._buffer, logits, slots)
 
 
-def _columns(chunks: Sequence[Chunk], guesses: Sequence[int]) -> Columns:
+def _columns(chunks: Sequence[Chunk], guesses: Sequence[int], media: MediaColumns | None = None) -> Columns:
     """Columns chunk by chunk; the last column of a scored chunk is scored, and so are guesses after a single one."""
     token: list[int] = []
     position: list[int] = []
     slot: list[int] = []
     scored: list[int] = []
+    placed: list[tuple[int, np.ndarray]] = []
+    last: list[int] = []
+    whole = any(chunk.conversation.whole for chunk in chunks)
     for chunk in chunks:
         conversation = chunk.conversation
         assert conversation.slot is not None
+        placed += [(len(token) + at, rows) for at, rows in conversation.rows(chunk.count)]
+        if whole:
+            last += conversation.last_seen(chunk.count)
         token += conversation.upcoming(chunk.count)
         position += range(conversation.position, conversation.position + chunk.count)
         slot += [conversation.slot.index] * chunk.count
@@ -86,7 +97,19 @@ def _columns(chunks: Sequence[Chunk], guesses: Sequence[int]) -> Columns:
         assert len(chunks) == 1 and scored
         scored += range(len(token), len(token) + len(guesses))
         position += range(position[-1] + 1, position[-1] + 1 + len(guesses))
+        last += position[-len(guesses) :] if whole else []
         slot += [slot[-1]] * len(guesses)
         token += guesses
+    inputs = media.inputs(len(token), placed) if media else {}
+    if placed:
+        token = [max(each, 0) for each in token]
     as_array = lambda values: np.array(values, np.int64)
-    return Columns(as_array(token), as_array(position), as_array(slot), as_array(scored), tentative=bool(guesses))
+    return Columns(
+        as_array(token),
+        as_array(position),
+        as_array(slot),
+        as_array(scored),
+        inputs,
+        tentative=bool(guesses),
+        last=as_array(last),
+    )

@@ -52,12 +52,16 @@ def plan(ready: Sequence[Conversation], width: int, reading: int | None = None) 
     left = width - len(chunks)
     if reading is not None:
         left = min(left, reading)
+    free = width - len(chunks)
     for each in prompts:
-        if left == 0:
+        if left <= 0:
             break
-        count = min(each.ahead, left)
+        # Rows that see each other go together though that holds up those who draw.
+        count = each.part(left) or (each.least if each.least <= free else 0)
+        if count == 0:
+            break
         chunks.append(Chunk(each, count))
-        left -= count
+        left, free = left - count, free - count
     return chunks
 
 

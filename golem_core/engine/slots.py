@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from golem_core.engine.checkpoints import Checkpoints, RecurrentStates
+from golem_core.engine.media import Span, inside
 from golem_core.engine.prefix import RingOwners, common_prefix, present, resume_position
 
 _WORTH_SHARING = 0.1  # the least part of a prompt for which a slot's contents are given preference
@@ -52,15 +53,20 @@ class Slot:
         self._checkpoints = checkpoints
         self._stops: list[int] = []  # positions that a pass must end at, to save the states there
 
-    def resume(self, prompt: Sequence[int]) -> int:
-        """Keep what serves `prompt` and return the first position to feed."""
+    def resume(self, prompt: Sequence[int], whole: Sequence[Span] = ()) -> int:
+        """Keep what serves `prompt` and return the first position to feed, which is not inside a span of `whole`."""
         if self._checkpoints is None:
-            start = resume_position(self.tokens, prompt, self._rings)
+            start = resume_position(self.tokens, prompt, self._rings, whole)
         else:
             shared = common_prefix(self.tokens, prompt)
             limit = min(shared, len(prompt) - 1)
-            start = self._checkpoints.resume(len(self.tokens), limit, lambda length: present(self._rings, length))
-            self._stops = self._checkpoints.stops(start, shared, len(prompt))
+
+            def serves(length: int) -> bool:
+                return present(self._rings, length) and inside(length, whole) == length
+
+            start = self._checkpoints.resume(len(self.tokens), limit, serves)
+            stops = self._checkpoints.stops(start, shared, len(prompt))
+            self._stops = [stop for stop in stops if inside(stop, whole) == stop]
         del self.tokens[start:]
         return start
 

@@ -125,7 +125,8 @@ def opens_thought(tokenizer: Tokenizer, prompt: list[int], markers: Markers) -> 
     if markers.thought is None:
         return False
     opener = markers.thought[0]
-    tail = tokenizer.decode(prompt[-(len(opener.encode()) + 8) :], special=True)  # a token has a byte or more
+    end = prompt[-(len(opener.encode()) + 8) :]  # a token has a byte or more
+    tail = tokenizer.decode([token for token in end if token >= 0], special=True)
     return tail.rstrip().endswith(opener)
 
 

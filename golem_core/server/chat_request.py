@@ -24,6 +24,7 @@ from golem_core.server.messages import Message, conversation
 from golem_core.server.tools import declared_tools
 
 if TYPE_CHECKING:
+    from golem_core.engine.media import Span
     from golem_core.server.loading import LoadedChat
 
 __all__ = ["Asked", "ChatRequest", "asked", "prepare", "rendered"]
@@ -103,12 +104,15 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     sampling = _sampling(chat, request, plain)
     budget = _budget(request) or chat.answer_budget
     stop = _stop(request)
+    media: tuple[Span, ...] = ()
     if prompt is None:
-        prompt = chat.encode(rendered(chat, request))
+        messages, given = conversation(request.messages or [], chat.media)
+        text = chat.text(messages, declared_tools(request.tools, request.tool_choice), _template_settings(request))
+        prompt, media = chat.place(chat.encode(text), given)
     if grammar is not None:
         thinks = _template_settings(request)["enable_thinking"]
         sampling = replace(sampling, grammar=constraint(chat.model, grammar, prompt, thinks=thinks))
-    generation = GenerationRequest(prompt=prompt, max_tokens=budget, sampling=sampling, stop=stop)
+    generation = GenerationRequest(prompt=prompt, max_tokens=budget, sampling=sampling, stop=stop, media=media)
     options = request.stream_options
     return Asked(generation, bool(request.stream), bool(options and options.include_usage), tools)
 
@@ -116,7 +120,8 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
 def rendered(chat: LoadedChat, request: ChatRequest) -> str:
     """The text of the request's conversation, up to where the model speaks."""
     tools = declared_tools(request.tools, request.tool_choice)
-    return chat.text(conversation(request.messages or []), tools, _template_settings(request))
+    messages, _ = conversation(request.messages or [], chat.media)
+    return chat.text(messages, tools, _template_settings(request))
 
 
 def _budget(request: ChatRequest) -> int | None:

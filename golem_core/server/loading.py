@@ -7,7 +7,7 @@ and its device come from plugins.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,12 @@ from golem_core.server.log import say
 from golem_core.text.template import RESERVED
 
 if TYPE_CHECKING:
+    from golem_core.api import LoadedModel
     from golem_core.engine import Engine, GenerationRequest, SortedAnswer
+    from golem_core.engine.media import Span
     from golem_core.engine.roles import ChatModel
+    from golem_core.media.prompt import MediaReader
+    from golem_core.media.sources import Medium
     from golem_core.text import ChatTemplate
 
 EMBED = "embed"
@@ -34,7 +38,8 @@ class LoadedChat:
     """A conversation model with its engine; `slot_context` is the positions that each of `slots` holds.
 
     `release` lets go of everything.  `ready` waits until the weights are read and raises what went wrong with them;
-    `load_seconds` is how long loading took until then.  `template` is None when the model has no chat template;
+    `load_seconds` is how long loading took until then.  `media` takes pictures and recordings, where a projector was
+    bound.  `template` is None when the model has no chat template;
     `template_origin` says where it came from.
     """
 
@@ -50,6 +55,7 @@ class LoadedChat:
     device: str = "cpu"
     ready: Callable[[], None] = lambda: None
     load_seconds: float = 0.0
+    media: MediaReader | None = None
 
     def prompt(
         self,
@@ -59,6 +65,12 @@ class LoadedChat:
     ) -> list[int]:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
         return self.encode(self.text(messages, tools, settings))
+
+    def place(self, tokens: list[int], media: Sequence[Medium]) -> tuple[list[int], tuple[Span, ...]]:
+        """The prompt with rows of the media that `tokens` have places for.  Raises BadRequest."""
+        if self.media is None:
+            return tokens, ()
+        return self.media.place(tokens, media, self._check_room)
 
     def encode(self, text: str, *, add_special: bool = False) -> list[int]:
         """The tokens of a text that a template has written, or of a finished prompt.
@@ -186,7 +198,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     slots, context = options.get("parallel", 1), options["context"]
     if context // slots < 2:
         raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
-    own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n"}
+    own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n", "mmproj", "media-path"}
     progress = LoadProgress(f"loading {path.name}")
     loaded = load(
         path,
@@ -196,11 +208,13 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         device=options["device"],
         threads=options["threads"],
         draft_n=options.get("draft-n"),
+        projector=options.get("mmproj"),
         progress=progress,
         wait=False,
         **{name: value for name, value in options.items() if name not in own},
     )
     try:
+        media = _media(loaded, options)
         template, origin = _template(loaded.model, options["builtin-template"])
     except BaseException:
         loaded.close()
@@ -221,6 +235,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         release=loaded.close,
         slots=slots,
         slot_context=loaded.engine.slot_context,
+        media=media,
         answer_budget=options["n"],
         template=template,
         template_origin=origin,
@@ -228,6 +243,22 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         ready=ready,
     )
     return chat
+
+
+def _media(loaded: LoadedModel, options: Mapping[str, Any]) -> MediaReader | None:
+    if loaded.encoder is None:
+        return None
+    from golem_core.media.prompt import MediaReader
+
+    folder, address = options.get("media-path"), options.get("addr")
+    if folder is not None and address is not None:
+        from golem_core.server.guard import is_loopback
+
+        if not is_loopback(address.host):
+            raise GolemError(
+                f"-media-path {folder}: files are read for requests of this machine only, not at -addr {address}"
+            )
+    return MediaReader(loaded.encoder, None if folder is None else Path(folder))
 
 
 def _template(model: ChatModel, builtin: bool) -> tuple[ChatTemplate | None, str]:

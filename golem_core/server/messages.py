@@ -1,7 +1,8 @@
 """The conversation of a request: OpenAI's messages checked and brought into the form that chat templates read.
 
 Comes in: the decoded `messages` array.  Goes out: a list of dicts with a role, text content, and, where they
-belong, reasoning, calls (arguments as an object) and the call that a result answers.
+belong, reasoning, calls (arguments as an object) and the call that a result answers; and the pictures and recordings
+in the order in which the conversation has them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
+from golem_core.media.prompt import MediaReader, known
+from golem_core.media.sources import Kind, Medium, read_source
 from golem_core.server.bodies import shown
 
 __all__ = ["Message", "conversation"]
@@ -30,8 +33,15 @@ class Message(msgspec.Struct):
     tool_call_id: Annotated[str | None, Meta(description="The call whose result this is.")] = None
 
 
-def conversation(messages: list[Message]) -> list[dict[str, Any]]:
-    """The messages as a template reads them.  Raises BadRequest naming the message by its index."""
+def conversation(
+    messages: list[Message], reader: MediaReader | None = None
+) -> tuple[list[dict[str, Any]], list[Medium]]:
+    """The messages as a template reads them, and their media, which `reader` says are taken.
+
+    Content with media is a list of parts: the pictures, the recordings, the text.  Raises BadRequest naming the message
+    by its index.
+    """
+    media: list[Medium] = []
     read: list[dict[str, Any]] = []
     calls: dict[str, str] = {}  # calls of the assistant message that results may still answer: id → name
     open_calls: list[str] = []
@@ -42,7 +52,7 @@ def conversation(messages: list[Message]) -> list[dict[str, Any]]:
             raise _bad(f"{where}.role: {given} is not one of {', '.join(_ROLES)}")
         entry: dict[str, Any] = {
             "role": "system" if message.role == "developer" else message.role,
-            "content": _text(message.content, where),
+            "content": _content(message.content, where, reader, media),
         }
         if message.name is not None:
             entry["name"] = message.name
@@ -61,7 +71,7 @@ def conversation(messages: list[Message]) -> list[dict[str, Any]]:
                 calls = {call["id"]: call["function"]["name"] for call in made}
                 open_calls = list(calls)
         read.append(entry)
-    return read
+    return read, media
 
 
 def _answered(message: Message, calls: dict[str, str], open_calls: list[str], where: str) -> str:
@@ -98,20 +108,30 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     return {"id": identity or where, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _text(content: Any, where: str) -> str:
+def _content(content: Any, where: str, reader: MediaReader | None, media: list[Medium]) -> str | list[dict[str, Any]]:
+    """A text, or parts where there are media among them, which are added to `media`."""
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
-    raise _bad(f"{where}.content: expected a text or an array of parts, got {shown(content)}")
+    if not isinstance(content, list):
+        raise _bad(f"{where}.content: expected a text or an array of parts, got {shown(content)}")
+    if len(content) > MOST_PARTS:
+        raise _bad(f"{where}.content: {len(content)} parts; {MOST_PARTS} at most are taken")
+    parts = [_part(part, f"{where}.content[{index}]", reader) for index, part in enumerate(content)]
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    found = sorted((part for part in parts if isinstance(part, Medium)), key=lambda each: each.kind == "audio")
+    if not found:
+        return text
+    media += found
+    return [*({"type": each.kind} for each in found), {"type": "text", "text": text}]
 
 
-_MEDIA = {"image_url": ("see", "url"), "input_audio": ("hear", "data")}
+MOST_PARTS = 10_000
+_MEDIA: dict[str, tuple[Kind, str]] = {"image_url": ("image", "url"), "input_audio": ("audio", "data")}
 
 
-def _part(part: Any, where: str) -> str:
+def _part(part: Any, where: str, reader: MediaReader | None) -> str | Medium:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         if isinstance(part.get("text"), str):
@@ -119,15 +139,20 @@ def _part(part: Any, where: str) -> str:
         raise _bad(f"{where}.text: expected a text, got {shown(part.get('text'))}")
     if kind not in _MEDIA:
         raise _bad(f"{where}.type: {shown(kind)} is not a part that this server reads (text, image_url, input_audio)")
-    sense, key = _MEDIA[kind]
+    name, key = _MEDIA[kind]
     source = part.get(kind)
     if isinstance(source, dict):
         source = source.get(key)
+    where = f"{where}.{kind}"
+    if isinstance(source, Medium):  # of a caller in this process
+        known(reader.media if reader else None, name, where)
+        return source
     if not isinstance(source, str):
-        raise _bad(f"{where}.{kind}: expected {key}, got {shown(part.get(kind))}")
-    if source.lower().startswith(("http://", "https://")):
-        raise _bad(f"{where}.{kind}: this server fetches nothing from the network; send the bytes in a data: URI")
-    raise _bad(f"{where}.{kind}: this server cannot {sense}; it was started without a projector (-mmproj)")
+        raise _bad(f"{where}: expected {key}, got {shown(part.get(kind))}")
+    if source[:8].lower().startswith(("http://", "https://")):
+        return read_source(name, source, where, None)
+    known(reader.media if reader else None, name, where)
+    return read_source(name, source, where, reader.folder if reader else None)
 
 
 def _bad(message: str) -> BadRequest:

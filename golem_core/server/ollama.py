@@ -212,7 +212,7 @@ class _GenerateLines(_Lines):
         fields = super().figures(text)
         if not self.raw:
             assert self.chat is not None
-            fields["context"] = self.prompt + self.chat.model.tokenizer.encode(text)
+            fields["context"] = [token for token in self.prompt if token >= 0] + self.chat.model.tokenizer.encode(text)
         return fields
 
 

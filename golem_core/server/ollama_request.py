@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
+from golem_core.media.prompt import MOST_MEDIA, known
+from golem_core.media.sources import Medium, read_base64
 from golem_core.options import duration
 from golem_core.server.bodies import Number, read_json, shown, whole
 from golem_core.server.chat_request import Asked, ChatRequest, asked
@@ -50,7 +52,9 @@ class OllamaMessage(msgspec.Struct):
     role: Annotated[str | None, Meta(description='"system", "user", "assistant" or "tool".')] = None
     content: Annotated[str | None, Meta(description="The text.")] = None
     thinking: Annotated[str | None, Meta(description="What the assistant thought before.")] = None
-    images: Annotated[list[Any] | None, Meta(description="Not read here; refused unless empty.")] = None
+    images: Annotated[list[Any] | None, Meta(description="Pictures, each as base64; for models with a projector.")] = (
+        None
+    )
     tool_calls: Annotated[list[Any] | None, Meta(description="Calls of the assistant; arguments are objects.")] = None
     tool_name: Annotated[str | None, Meta(description="The function whose result this is.")] = None
     tool_call_id: Annotated[str | None, Meta(description="The call whose result this is.")] = None
@@ -86,7 +90,9 @@ class OllamaGenerate(OllamaCommon):
     context: Annotated[list[Number] | None, Meta(description="What an earlier answer gave, to go on from.")] = None
     suffix: Annotated[str | None, Meta(description="Not supported; refused unless empty.")] = None
     template: Annotated[str | None, Meta(description="Not supported; refused unless empty.")] = None
-    images: Annotated[list[Any] | None, Meta(description="Not read here; refused unless empty.")] = None
+    images: Annotated[list[Any] | None, Meta(description="Pictures, each as base64; for models with a projector.")] = (
+        None
+    )
 
 
 def read_chat(chat: LoadedChat, body: bytes) -> tuple[OllamaChat, Asked | None]:
@@ -95,16 +101,14 @@ def read_chat(chat: LoadedChat, body: bytes) -> tuple[OllamaChat, Asked | None]:
     unloads(request.keep_alive)
     if not request.messages:
         return request, None
-    for index, message in enumerate(request.messages):
-        _refuse_images(message.images, f"messages[{index}].images")
-    return request, _asked(chat, request, plain, messages=_messages(request.messages), tools=request.tools)
+    return request, _asked(chat, request, plain, messages=_messages(chat, request.messages), tools=request.tools)
 
 
 def read_generate(chat: LoadedChat, body: bytes) -> tuple[OllamaGenerate, Asked | None]:
     """The same for a single prompt.  A model without a chat template continues it as it stands."""
     request, plain = read_json(body, OllamaGenerate)
     unloads(request.keep_alive)
-    _refuse_images(request.images, "images")
+    pictures = _pictures(chat, request.images, "images")
     if request.suffix:
         raise BadRequest("suffix: this server completes texts at their end only", param="suffix")
     if request.template:
@@ -118,12 +122,14 @@ def read_generate(chat: LoadedChat, body: bytes) -> tuple[OllamaGenerate, Asked 
             value = shown((request.context or [])[index])
             raise BadRequest(f"context[{index}]: {value} is not a token; there are {chat.model.vocab_size}")
     prompt = [*(token for token in context if token is not None)]
+    if pictures and (prompt or request.raw or chat.template is None):
+        raise BadRequest("images: they go with a prompt that a chat template writes, without raw and context")
     if request.raw or chat.template is None:
         text = request.prompt if request.raw or not request.system else f"{request.system}\n\n{request.prompt}"
         tokens = chat.encode(text, add_special=True)
         return request, _asked(chat, request, plain, prompt=prompt + _without_bos(chat, tokens, again=bool(prompt)))
     messages = [Message("system", request.system)] if request.system else []
-    messages.append(Message("user", request.prompt))
+    messages.append(Message("user", _with_pictures(request.prompt, pictures)))
     found = _asked(chat, request, plain, messages=messages)
     if prompt:
         found.generation.prompt[:] = prompt + _without_bos(chat, found.generation.prompt, again=True)
@@ -205,7 +211,7 @@ def _thinking(chat: LoadedChat, think: Any) -> dict[str, Any]:
     return {"enable_thinking": True} | level
 
 
-def _messages(given: list[OllamaMessage]) -> list[Message]:
+def _messages(chat: LoadedChat, given: list[OllamaMessage]) -> list[Message]:
     """OpenAI's messages for ollama's: calls get ids, and results that name a function the id of its first open call."""
     out = []
     waiting: list[tuple[str, str]] = []  # the calls without a result: function and id
@@ -222,7 +228,7 @@ def _messages(given: list[OllamaMessage]) -> list[Message]:
         out.append(
             Message(
                 role=message.role,
-                content=message.content,
+                content=_with_pictures(message.content, _pictures(chat, message.images, f"messages[{index}].images")),
                 name=message.tool_name if message.role == "tool" else None,
                 reasoning_content=message.thinking,
                 tool_calls=calls,
@@ -237,12 +243,30 @@ def _function(call: dict[str, Any]) -> Any:
     return function.get("name") if isinstance(function, dict) else None
 
 
-def _refuse_images(images: list[Any] | None, where: str) -> None:
-    if images:
+def _pictures(chat: LoadedChat, images: list[Any] | None, where: str) -> list[Medium]:
+    """The pictures of a message, each base64."""
+    if not images:
+        return []
+    if len(images) > MOST_MEDIA:
         raise BadRequest(
-            f"{where}: this server cannot see; it was started without a projector (-mmproj)",
-            param=where.partition("[")[0],
+            f"{where}: {len(images)} pictures; {MOST_MEDIA} at most are taken", param=where.partition("[")[0]
         )
+    found = []
+    for index, image in enumerate(images):
+        at = f"{where}[{index}]"
+        known(None if chat.media is None else chat.media.media, "image", at)
+        if not isinstance(image, str):
+            raise BadRequest(f"{at}: expected base64, got {shown(image)}", param=where.partition("[")[0])
+        found.append(read_base64("image", image, at))
+    return found
+
+
+def _with_pictures(text: str | None, pictures: list[Medium]) -> Any:
+    """The content of a message as OpenAI's has it."""
+    if not pictures:
+        return text
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": picture} for picture in pictures]
+    return [*parts, {"type": "text", "text": text or ""}]
 
 
 def _without_bos(chat: LoadedChat, tokens: list[int], *, again: bool) -> list[int]:

@@ -15,9 +15,19 @@ class Waiting:
     reading: bool = True
     stop: int = 1000  # how far a pass may go
 
+    whole: tuple[int, int] = (0, 0)  # where a picture begins, and of how many rows
+
     @property
     def ahead(self):
         return min(self.waiting, self.stop)
+
+    def part(self, most):
+        count, (start, rows) = min(self.ahead, most), self.whole
+        return start if start < count < start + rows else count
+
+    @property
+    def least(self):
+        return self.whole[1] if self.whole[0] == 0 and self.whole[1] else 1
 
 
 def drawing():
@@ -32,6 +42,21 @@ def test_a_long_prompt_is_read_in_chunks_and_only_the_last_is_scored():
     assert planned([Waiting(20)], 8) == [(0, 8, False)]
     assert planned([Waiting(8)], 8) == [(0, 8, True)]
     assert planned([Waiting(3)], 8) == [(0, 3, True)]
+
+
+def test_a_picture_whose_rows_see_each_other_is_not_parted():
+    assert planned([Waiting(20, whole=(3, 6))], 8) == [(0, 3, False)]
+    assert planned([Waiting(17, whole=(0, 6))], 8) == [(0, 8, False)]
+    assert planned([Waiting(20, whole=(5, 3))], 8) == [(0, 8, False)]
+
+
+def test_a_picture_waits_for_room_and_goes_though_others_are_drawing():
+    assert planned([Waiting(5), Waiting(9, whole=(0, 6))], 8) == [(0, 5, True)]
+    assert planned([Waiting(9, whole=(0, 6)), drawing(), drawing()], 8, reading=2) == [
+        (1, 1, True),
+        (2, 1, True),
+        (0, 6, False),
+    ]
 
 
 def test_a_pass_ends_where_the_state_is_to_be_saved():

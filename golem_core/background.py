@@ -1,0 +1,42 @@
+"""What loading a model does beside the work at hand, and after it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+
+from golem_core.errors import BadFile, GolemError
+
+
+def give_back() -> None:
+    """Return to the system what loading has freed and the C library keeps, where it can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)
+
+
+def in_background(work: Callable[[], None], failure: str) -> Callable[[], None]:
+    """Begin `work` on a thread.  What is returned waits for its end and raises its error: a GolemError as it is,
+    another one as a BadFile that begins with `failure`."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # the panic of a library in Rust is no Exception
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="golem-tokenizer", daemon=True)
+    thread.start()
+
+    def wait() -> None:
+        thread.join()
+        for error in failed:
+            if isinstance(error, GolemError):
+                raise error
+            raise BadFile(f"{failure}: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+    return wait

@@ -1,0 +1,1 @@
+"""Pictures and recordings: from the bytes of a file to rows in a prompt."""

@@ -1,0 +1,66 @@
+"""What makes rows of pictures and recordings on a device, and remembers them by what they were made of."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from golem_core.errors import GolemError
+
+if TYPE_CHECKING:
+    from golem_core.engine.roles import Media, MediaKind
+    from golem_core.graph import Columns
+
+KEPT = 32
+"""Encoded media that are kept; the one that came first goes first."""
+
+
+class MediaEncoder:
+    """Runs the graphs of `media`'s kinds on `device`, one picture or recording at a time.
+
+    Compiling raises Unsupported naming what the device cannot run.  Safe to use from several threads.
+    """
+
+    def __init__(self, media: Media, device: Any):
+        self.media = media
+        self._passes = {
+            (kind.name, name): device.compile(
+                graph.build(),
+                slots=graph.runs,
+                context=graph.columns,
+                width=graph.columns,
+                scored=graph.columns,
+            )
+            for kind in media.kinds
+            for name, graph in kind.graphs.items()
+        }
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, bytes], np.ndarray] = {}
+
+    def kept(self, kind: MediaKind, content: bytes) -> np.ndarray | None:
+        """The rows of what has that hash, if it was encoded lately."""
+        return self._kept.get((kind.name, content))
+
+    def rows(self, kind: MediaKind, content: bytes, decoded: np.ndarray) -> np.ndarray:
+        """The rows of what was decoded from a file whose hash is `content`: float32 (count, width).
+
+        Raises GolemError where the package of the architecture makes something else.
+        """
+
+        def run(name: str, columns: Columns) -> dict[str, np.ndarray]:
+            outputs = self._passes[kind.name, name].run(columns)
+            return {output: rows.copy() for output, rows in outputs.items()}
+
+        with self._lock:
+            rows = np.ascontiguousarray(kind.encode(decoded, run), np.float32)
+            if rows.shape != (kind.count(decoded), self.media.width) or not np.isfinite(rows).all():
+                raise GolemError(
+                    f"the {kind.name} became rows of shape {list(rows.shape)}, not "
+                    f"{[kind.count(decoded), self.media.width]} finite numbers"
+                )
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[kind.name, content] = rows
+            return rows

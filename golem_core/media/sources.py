@@ -1,0 +1,106 @@
+"""Where a request's pictures and recordings come from: data URIs, plain base64, and files of the server's own.
+
+Nothing is fetched from the network.  Files are read from one folder only, which the server is started with.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote
+
+from golem_core.errors import BadRequest
+
+Kind = Literal["image", "audio"]
+MOST_BYTES = 64 << 20
+NAMES: dict[Kind, tuple[str, str]] = {"image": ("picture", "see"), "audio": ("recording", "hear")}
+
+
+@dataclass(frozen=True)
+class Medium:
+    """The bytes of a picture or a recording, and where in the request they stood."""
+
+    kind: Kind
+    data: bytes
+    where: str
+
+
+def read_source(kind: Kind, source: str, where: str, folder: Path | None) -> Medium:
+    """What a request gives as a picture or a recording.  Raises BadRequest naming `where`."""
+    start = source[:16].lower()
+    if start.startswith(("http://", "https://")):
+        raise _bad(f"{where}: this server fetches nothing from the network; send the bytes in a data: URI")
+    if start.startswith("data:"):
+        head, comma, body = source.partition(",")
+        if not comma or not head.lower().endswith(";base64"):
+            raise _bad(f"{where}: a data: URI needs ';base64,' before its bytes")
+        return Medium(kind, _decoded(body, where), where)
+    if start.startswith("file:") or kind == "image":
+        return Medium(kind, _file(source, where, folder), where)
+    try:
+        return Medium(kind, _decoded(source, where), where)
+    except BadRequest:
+        if folder is None or len(source) > 4096:
+            raise
+        return Medium(kind, _file(source, where, folder), where)
+
+
+def read_base64(kind: Kind, source: str, where: str) -> Medium:
+    """What ollama's requests give: base64 as it is, or in a data URI."""
+    if source[:5].lower() == "data:":
+        return read_source(kind, source, where, None)
+    return Medium(kind, _decoded(source, where), where)
+
+
+def _decoded(text: str, where: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise _bad(f"{where}: it is not base64") from None
+
+
+def _file(source: str, where: str, folder: Path | None) -> bytes:
+    """A regular file in the folder of -media-path, named relative to it."""
+    if folder is None:
+        raise _bad(
+            f"{where}: send the bytes in a data: URI; this server reads no files for requests (-media-path allows it)"
+        )
+    name = source
+    if source[:5].lower() == "file:":
+        name = unquote(source[5:])
+        name = name[2:] if name.startswith("//") else name
+    parts = name.replace("\\", "/").split("/")
+    if "\0" in name or len(name) > 4096 or name.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts:
+        raise _bad(f"{where}: a file is named by its path inside the folder of -media-path, without '..'")
+    root = folder.resolve()
+    try:
+        path = (root / name).resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise _bad(f"{where}: there is no such file in the folder of -media-path") from None
+    if not path.is_relative_to(root):
+        raise _bad(f"{where}: the file is not inside the folder of -media-path")
+    return read_file(path, where)
+
+
+def read_file(path: Path, where: str) -> bytes:
+    """The bytes of a regular file of a size that is taken.  Raises BadRequest naming `where`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise _bad(f"{where}: it is not a regular file")
+            if found.st_size > MOST_BYTES:
+                raise _bad(f"{where}: it has {found.st_size} bytes; {MOST_BYTES} at most are taken")
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise _bad(f"{where}: it can't be read: {error.strerror or error}") from None
+
+
+def _bad(message: str) -> BadRequest:
+    return BadRequest(message, param="messages")
