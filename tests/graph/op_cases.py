@@ -43,8 +43,6 @@ class Case:
     """Instead, on a device that keeps keys and values in 16 bits."""
     byte_tolerance: float | None = None
     """Instead, on a device that keeps keys and values in 8 bits; None where it is not tried."""
-    optional: bool = False
-    """A device other than the CPU may lack it, and says so."""
 
 
 def x(g: Graph, rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Value:
@@ -217,9 +215,7 @@ SPANS = [
 ]
 for _window in (None, 9, 40):
 
-    @case(
-        f"attend-spans-{_window}", passes=SPANS, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=6e-2, optional=True
-    )
+    @case(f"attend-spans-{_window}", passes=SPANS, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=6e-2)
     def _(g, rng, window=_window):
         q, k, v = x(g, rng, 4, 32), x(g, rng, 2, 32), x(g, rng, 2, 32)
         cache = g.store(k, v, KVRing(2, 32, window))
@@ -343,7 +339,7 @@ for _n in (64, 19):
             g.output(name, y)
 
 
-@case("clip", tolerance=0, optional=True)
+@case("clip", tolerance=0)
 def _(g, rng):
     y = x(g, rng, 3, 19, scale=4.0)
     g.output("both", g.clip(y, low=-1.5, high=0.25))
