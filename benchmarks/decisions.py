@@ -129,6 +129,7 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one shape, and return the record that is printed."""
     command = [
         options.peer_python,
+        "-P",  # the modules beside the script are not for the peer
         str(Path(__file__).with_name("_decisions_peer.py")),
         str(folder),
         str(options.threads),
