@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--loose", type=float, default=2e-2)
     arguments = parser.parse_args()
     for matrices in (False, True):
-        device, start, failed, count = VulkanDevice(matrices=matrices), time.perf_counter(), 0, 0
+        device, start, count = VulkanDevice(matrices=matrices), time.perf_counter(), 0
+        failed: list[str] = []
         if matrices and not device.matrices:
             print("no cooperative matrices")
             break
@@ -59,13 +60,11 @@ def main() -> None:
             allowed = max(case.half_tolerance or case.tolerance, arguments.loose if matrices else 0)
             count += 1
             if not error <= allowed:
-                failed += 1
-                print(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}", flush=True)
+                failed.append(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}")
         device.close()
         seconds = time.perf_counter() - start
-        print(
-            f"{'with' if matrices else 'without'} matrices: {count} cases, {failed} failed, {seconds:.1f} s", flush=True
-        )
+        told = "with" if matrices else "without"
+        print(*failed, f"{told} matrices: {count} cases, {len(failed)} failed, {seconds:.1f} s", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

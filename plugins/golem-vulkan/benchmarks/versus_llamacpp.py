@@ -30,7 +30,7 @@ import _random_model
 PROMPT, GENERATED, ROUNDS = 512, 64, 5
 RANDOM = _random_model.Shape
 SHAPES = {
-    "270m": RANDOM(640, 18, 4, 1, 256, 2048, 262144),
+    "300m": RANDOM(768, 18, 4, 1, 256, 2048, 262144),
     "4b": _random_model.SHAPES["qwen3-4b"],
     "8b": RANDOM(4096, 32, 32, 8, 128, 14336, 128256),
     "26b-a4b": RANDOM(2816, 30, 16, 8, 256, 704, 262144, experts=128, experts_used=8),

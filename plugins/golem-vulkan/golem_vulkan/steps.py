@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import KVRing, Planner, Weight
+from golem_core import KVRing, Operand, Planner, Weight
 from golem_vulkan.pipelines import PUSH_BYTES
 
 
@@ -90,6 +90,16 @@ NOTHING = Nothing()
 
 def vector(weight: Weight | None) -> Vector | Nothing:
     return NOTHING if weight is None else Vector(weight)
+
+
+ALIGNED = 8
+"""The specialization constant that says so to kernels that treat four entries at once."""
+
+
+def with_alignment(constants: Sequence[int], n: int, operands: Sequence[Any]) -> tuple[int, ...]:
+    """The constants, and whether all these rows of n entries begin at multiples of 16 bytes."""
+    aligned = n % 4 == 0 and all(x.start % 16 == 0 for x in operands if isinstance(x, Operand))
+    return (*constants, *[0] * (ALIGNED - len(constants)), int(aligned))
 
 
 def launch(planner: Planner, kernel: str, constants: Sequence[int], groups: Sequence[int], *fields: Any) -> None:

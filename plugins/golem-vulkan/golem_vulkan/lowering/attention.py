@@ -17,6 +17,8 @@ MOST_HEADS = 8
 """Query heads for which a workgroup reads a key once."""
 MOST_QUERIES = 2048
 """Entries of the queries that it keeps in shared memory."""
+MOST_MIXED = 4096
+"""Entries of mixes that it does."""
 MOST_SHARES = 64
 BUSY = 264
 """Workgroups that keep a device busy."""
@@ -149,7 +151,9 @@ def emit_attend(
         stride = 4 * heads * shares * (dim + 2)
         to = Operand(p.buffer(stride * columns), y.rows, stride, writes=True)
     cap = node.args.get("softcap")
-    constants = (THREADS, together, dim, 32, int(cap is not None), int(node.args.get("spans", False)))
+    loads = dim // (4 if kernel == "attend_columns" else 8)
+    parts = max(1, min(THREADS // loads, MOST_MIXED // (together * dim)))
+    constants = THREADS, together, dim, 32, int(cap is not None), int(node.args.get("spans", False)), parts
     launch(
         p, kernel, constants, (heads // together, columns, shares),
         q, *places, to, Rows(y.rows), kv_heads, heads // kv_heads // together, *numbers,

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, Weight, source
-from golem_vulkan.steps import NOTHING, Given, Rows, Vector, launch
+from golem_vulkan.steps import NOTHING, Given, Rows, Vector, launch, with_alignment
 from golem_vulkan.target import THREADS, Target, groups_of
 
 KINDS = {
@@ -41,6 +41,7 @@ def emit(
     elif b is not None:
         other, b_stride = b, b.stride
     constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form])
+    constants = with_alignment(constants, n, (a, other, y))
     launch(
         p, "entrywise", constants, (groups_of(groups_of(n, 4), THREADS), p.capacity[y.rows]),
         a, other, y, Rows(y.rows), n, last, a.stride, b_stride, y.stride, float(by), float(most),

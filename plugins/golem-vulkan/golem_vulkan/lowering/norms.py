@@ -6,7 +6,7 @@ from typing import Any
 
 from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, source
 from golem_vulkan.lowering.entrywise import FORMS
-from golem_vulkan.steps import NOTHING, Rows, launch, vector
+from golem_vulkan.steps import NOTHING, Rows, launch, vector, with_alignment
 from golem_vulkan.target import Target, power_of_two
 
 KINDS = {"rms_norm": 0, "l2_norm": 1, "layer_norm": 2}
@@ -34,8 +34,9 @@ def emit(
     kind = 0 if branch is None else 2 if post else 1
     y: Any = branch or NOTHING
     s: Any = total or NOTHING
+    constants = threads(n), KINDS[node.op.name], kind, FORMS[form]
     launch(
-        p, "norm", (threads(n), KINDS[node.op.name], kind, FORMS[form]), (parts, p.capacity[out.rows]),
+        p, "norm", with_alignment(constants, n, (x, y, s, out)), (parts, p.capacity[out.rows]),
         x, y, s, out, Rows(out.rows), vector(node.args.get("weight")), vector(node.args.get("bias")),
         vector(post["weight"] if post else None),
         n, x.stride, branch.stride if branch else 0, total.stride if total else 0, out.stride, float(node["eps"]),

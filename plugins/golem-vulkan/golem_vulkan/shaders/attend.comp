@@ -12,6 +12,7 @@ layout(constant_id = 2) const uint DIM = 64;
 layout(constant_id = 3) const uint TILE = 32;
 layout(constant_id = 4) const uint CAPPED = 0;
 layout(constant_id = 5) const uint SPANS = 0;   // a column sees on to its last visible position
+layout(constant_id = 6) const uint PARTS = 1;   // share a tile's values
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
   uint kv_heads, groups, window;  // groups: how many workgroups share a key head
@@ -21,16 +22,16 @@ layout(push_constant) uniform P {
   float scale, cap;
 } p;
 const uint LANES = 8;           // share a key
+shared float query[HEADS * DIM];
+shared float score[HEADS * TILE];
+shared float most[HEADS], total[HEADS], rescale[HEADS];
 #ifdef COLUMNS
 const uint WIDE = 4;            // entries of a load
 #else
 const uint WIDE = 8;
 #endif
 const uint LOADS = DIM / WIDE;
-shared float query[HEADS * DIM];
-shared float score[HEADS * TILE];
-shared float most[HEADS], total[HEADS], rescale[HEADS];
-shared float mixed[HEADS * DIM];
+shared float mixed[PARTS * HEADS * DIM];
 
 vec4 low_halves(uvec4 x) { return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)); }
 vec4 high_halves(uvec4 x) { return vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w)); }
@@ -55,7 +56,7 @@ void main() {
     most[g] = -1e30;
     total[g] = 0.0;
   }
-  uint load = tid % LOADS, part = tid / LOADS, parts = size / LOADS;
+  uint load = tid % LOADS, part = tid / LOADS;
   vec4 mix_low[HEADS], mix_high[HEADS];
   [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] = mix_high[g] = vec4(0);
   barrier();
@@ -113,12 +114,12 @@ void main() {
       }
     }
     barrier();
-    if (part < parts) {
+    if (part < PARTS) {
       [[unroll]] for (uint g = 0; g < HEADS; ++g) {
         mix_low[g] *= rescale[g];
         mix_high[g] *= rescale[g];
       }
-      for (uint j = part; j < here; j += parts) {
+      for (uint j = part; j < here; j += PARTS) {
 #ifdef COLUMNS
         vec4 a = F4(p.values + uint64_t(tile + j) * p.value_stride + 4 * h * DIM).v[load];
         [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] += score[g * TILE + j] * a;
@@ -136,21 +137,23 @@ void main() {
     barrier();
   }
 
-  // the parts of a mix, one after another
-  for (uint turn = 0; turn < parts; ++turn) {
-    if (part == turn) {
-      [[unroll]] for (uint g = 0; g < HEADS; ++g) {
-        [[unroll]] for (uint j = 0; j < 4; ++j) {
-          uint i = g * DIM + WIDE * load + j;
-          mixed[i] = turn == 0 ? mix_low[g][j] : mixed[i] + mix_low[g][j];
+  if (part < PARTS) {
+    [[unroll]] for (uint g = 0; g < HEADS; ++g)
+      [[unroll]] for (uint j = 0; j < 4; ++j) {
+        uint i = (part * HEADS + g) * DIM + WIDE * load + j;
+        mixed[i] = mix_low[g][j];
 #ifndef COLUMNS
-          mixed[i + 4] = turn == 0 ? mix_high[g][j] : mixed[i + 4] + mix_high[g][j];
+        mixed[i + 4] = mix_high[g][j];
 #endif
-        }
       }
-    }
-    barrier();
   }
+  barrier();
+  for (uint i = tid; i < HEADS * DIM; i += size) {  // read and written by one thread
+    float sum = mixed[i];
+    for (uint other = 1; other < PARTS; ++other) sum += mixed[other * HEADS * DIM + i];
+    mixed[i] = sum;
+  }
+  barrier();
   if (p.shares == 1) {
     uint64_t y = p.y + uint64_t(column) * p.y_stride;
     for (uint i = tid; i < HEADS * DIM; i += size) F1(y).v[first_head * DIM + i] = mixed[i] / total[i / DIM];

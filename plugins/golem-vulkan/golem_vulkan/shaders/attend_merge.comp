@@ -8,23 +8,33 @@ layout(push_constant) uniform P {
   uint heads, dim, shares, y_stride;
 } p;
 
+shared float by[64];
+
 void main() {
-  uint h = gl_WorkGroupID.x, column = gl_WorkGroupID.y;
+  uint h = gl_WorkGroupID.x, column = gl_WorkGroupID.y, lane = gl_SubgroupInvocationID;
   if (beyond(p.rows, column)) return;
-  uint64_t x = p.x + 4ul * (uint64_t(column) * p.heads + h) * p.shares * (p.dim + 2);
+  uint each = p.dim + 2;
+  uint64_t x = p.x + 4ul * (uint64_t(column) * p.heads + h) * p.shares * each;
   uint64_t y = p.y + uint64_t(column) * p.y_stride;
-  float most = -1e30, total = 0.0;
-  for (uint s = 0; s < p.shares; ++s) most = max(most, F1(x).v[s * (p.dim + 2) + p.dim]);
-  for (uint s = 0; s < p.shares; ++s) {
-    uint at = s * (p.dim + 2) + p.dim;
-    total += F1(x).v[at + 1] * exp(F1(x).v[at] - most);
+  if (gl_SubgroupID == 0) {
+    float most = -1e30, total = 0.0;
+    for (uint s = lane; s < p.shares; s += gl_SubgroupSize) most = max(most, F1(x).v[s * each + p.dim]);
+    most = subgroupMax(most);
+    for (uint s = lane; s < p.shares; s += gl_SubgroupSize) {
+      by[s] = exp(F1(x).v[s * each + p.dim] - most);
+      total += by[s] * F1(x).v[s * each + p.dim + 1];
+    }
+    total = subgroupAdd(total);
+    subgroupBarrier();
+    for (uint s = lane; s < p.shares; s += gl_SubgroupSize) by[s] /= total;
   }
+  barrier();
   for (uint i = gl_LocalInvocationID.x; i < p.dim; i += gl_WorkGroupSize.x) {
     float sum = 0.0;
-    for (uint s = 0; s < p.shares; ++s) {
-      uint at = s * (p.dim + 2);
-      sum += F1(x).v[at + i] * exp(F1(x).v[at + p.dim] - most);
+    [[unroll]] for (uint s = 0; s < 64; s += 4) {
+      if (s >= p.shares) break;
+      [[unroll]] for (uint j = s; j < s + 4; ++j) sum += j < p.shares ? by[j] * F1(x).v[j * each + i] : 0.0;
     }
-    F1(y).v[h * p.dim + i] = sum / total;
+    F1(y).v[h * p.dim + i] = sum;
   }
 }

@@ -7,6 +7,9 @@
 const float HALF_SCALE = 16.0;
 const float HALF_MOST = 65504.0;
 
+layout(constant_id = 8) const uint ALIGNED = 0;  // rows begin at multiples of 16 bytes and have whole fours of entries
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer A4 { vec4 v[]; };
+
 void write_bytes(uint64_t row, uint blocks, uint i4, vec4 x) {
   vec4 a = abs(x);
   float most = max(max(a.x, a.y), max(a.z, a.w));
@@ -26,7 +29,9 @@ void write_bytes(uint64_t row, uint blocks, uint i4, vec4 x) {
 
 void write_floats(uint64_t row, uint n, uint i4, vec4 x) {
   uint i = 4 * i4;
-  if (i + 4 <= n) {
+  if (ALIGNED != 0) {
+    A4(row).v[i4] = x;
+  } else if (i + 4 <= n) {
     F4(row).v[i4] = x;
   } else {
     for (uint j = 0; i + j < n; ++j) F1(row).v[i + j] = x[j];
@@ -46,6 +51,7 @@ void write_row(uint form, uint64_t row, uint n, uint i4, vec4 x) {
 
 vec4 read_row(uint64_t row, uint n, uint i4) {
   uint i = 4 * i4;
+  if (ALIGNED != 0) return A4(row).v[i4];
   if (i + 4 <= n) return F4(row).v[i4];
   vec4 x = vec4(0);
   for (uint j = 0; i + j < n; ++j) x[j] = F1(row).v[i + j];

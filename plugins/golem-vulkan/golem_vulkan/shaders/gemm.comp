@@ -30,9 +30,22 @@ const uint WIDTH = STEP / 8 + 1;      // uvec4 of a row in shared memory; one mo
 const uint ACROSS = COLUMNS / 16, DOWN = ROWS / 16;
 const uint SIZE = SUBGROUP * (TILE_COLUMNS / COLUMNS) * (TILE_ROWS / ROWS);
 const uint LOADS = (TILE_COLUMNS * 4 + SIZE - 1) / SIZE;
+const uint UNITS = (TILE_ROWS + SIZE - 1) / SIZE;
 shared uvec4 columns[TILE_COLUMNS * WIDTH];
 shared uvec4 weights[TILE_ROWS * WIDTH];
 shared float edge[SIZE / SUBGROUP * 256];
+
+#ifdef FLOATS
+struct Taken { vec4 four[8]; };
+Taken take(Weights w, uint u) {
+  Taken t;
+  [[unroll]] for (uint k = 0; k < 8; ++k) t.four[k] = fetch_floats(w, u, k);
+  return t;
+}
+#else
+#define Taken Unit
+#define take fetch
+#endif
 
 uint tile_start, tile_end;   // columns, or places in the order
 
@@ -83,22 +96,26 @@ void main() {
     inputs[i] = input_of(tile_start + e / 4);
     ahead[i] = U4(inputs[i]).v[e & 3];
   }
+  Taken units[UNITS];   // of the step to come, asked for while the one at hand is multiplied
+  uint starts[UNITS];
+  [[unroll]] for (uint i = 0; i < UNITS; ++i) {
+    starts[i] = (first_row + min(row0 + tid + i * SIZE, p.outputs - 1)) * p.blocks;
+    if (tid + i * SIZE < TILE_ROWS) units[i] = take(w, starts[i]);
+  }
   for (uint b = 0; b < p.blocks; ++b) {
     barrier();
     [[unroll]] for (uint i = 0; i < LOADS; ++i) {
       uint e = tid + i * SIZE;
       if (e < TILE_COLUMNS * 4) columns[(e / 4) * WIDTH + (e & 3)] = ahead[i];
     }
-    for (uint e = tid; e < TILE_ROWS; e += SIZE) {
-      uint u = (first_row + min(row0 + e, p.outputs - 1)) * p.blocks + b;
-#ifndef FLOATS
-      Unit t = fetch(w, u);
-#endif
+    [[unroll]] for (uint i = 0; i < UNITS; ++i) {
+      uint e = tid + i * SIZE;
+      if (e >= TILE_ROWS) break;
       [[unroll]] for (uint k = 0; k < 4; ++k) {
 #ifdef FLOATS
-        vec4 first = fetch_floats(w, u, 2 * k), second = fetch_floats(w, u, 2 * k + 1);
+        vec4 first = units[i].four[2 * k], second = units[i].four[2 * k + 1];
 #else
-        vec4 first = four_of(t, 2 * k), second = four_of(t, 2 * k + 1);
+        vec4 first = four_of(units[i], 2 * k), second = four_of(units[i], 2 * k + 1);
 #endif
         weights[e * WIDTH + k] = uvec4(packHalf2x16(first.xy), packHalf2x16(first.zw), packHalf2x16(second.xy),
           packHalf2x16(second.zw));
@@ -106,6 +123,8 @@ void main() {
     }
     barrier();
     if (b + 1 < p.blocks) {
+      [[unroll]] for (uint i = 0; i < UNITS; ++i)
+        if (tid + i * SIZE < TILE_ROWS) units[i] = take(w, starts[i] + b + 1);
       [[unroll]] for (uint i = 0; i < LOADS; ++i) {
         uint e = tid + i * SIZE;
         ahead[i] = U4(inputs[i]).v[4 * (b + 1) + (e & 3)];

@@ -1,0 +1,118 @@
+"""Which shapes of workgroups serve products best on the device that is here: microseconds of one dispatch.
+
+Every dispatch waits for the one before it and reads a weight that no cache holds any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from statistics import median
+
+import numpy as np
+from golem_vulkan.device import VulkanDevice
+from golem_vulkan.gpu import Timer
+from golem_vulkan.lowering import products
+
+from golem_core import Columns, Graph, Weight
+from golem_core.files import TYPES
+
+NARROW = [
+    (2048, 768),
+    (1024, 2560),
+    (4096, 2560),
+    (9728, 2560),
+    (2560, 9728),
+    (4096, 4096),
+    (14336, 4096),
+    (4096, 14336),
+]
+WIDE = [(1024, 2560), (4096, 2560), (9728, 2560), (2560, 9728), (14336, 4096), (4096, 14336)]
+CONFIGS = [c for c in itertools.product((64, 128, 256), (8, 16, 32), (1, 2, 4)) if c[1] != 8 or c[2] == 1]
+TILES = [
+    (128, 128, 64, 64), (128, 128, 64, 32), (128, 128, 32, 64), (128, 64, 64, 32), (128, 64, 32, 32), (64, 128, 32, 64),
+    (64, 64, 32, 32), (64, 128, 32, 32), (256, 64, 64, 32), (128, 256, 64, 64),
+]  # fmt: skip
+
+
+def weights(kind: str, outputs: int, inputs: int) -> list[Weight]:
+    """As many as no cache holds."""
+    block = TYPES[kind]
+    size = outputs * inputs // block.block * block.nbytes
+    data = np.frombuffer(np.random.default_rng(1).bytes(size), np.uint8)
+    count = max(4, min(40, (160 << 20) // size))
+    return [Weight(f"w{i}", kind, (outputs, inputs), data) for i in range(count)]
+
+
+def inputs_of(width: int) -> Weight:
+    return Weight("inputs", "F32", (8, width), np.random.default_rng(2).random(8 * width, np.float32).view(np.uint8))
+
+
+def microseconds(device: VulkanDevice, table: Weight, made: list[Weight], columns: int) -> float:
+    g = Graph()
+    x = g.embed(table)
+    for i, w in enumerate(made):
+        g.output(f"{i}", g.linear(x, w))
+    run = device.compile(g, width=columns, context=1024)
+    run.run(Columns(np.arange(columns) % 8, np.arange(columns), np.zeros(columns)))
+    steps = run.plans[columns].steps
+    timer = Timer(device.gpu, len(steps) + 1)
+    commands = run.record(columns, timer)
+    spent = []
+    for _ in range(3):
+        device.gpu.run(commands)
+        each = np.diff(timer.read())
+        spent.append(median(t for t, s in zip(each, steps, strict=True) if s.kernel.startswith(("matvec", "gemm"))))
+    timer.close()
+    run.close()
+    device.passes.remove(run)
+    return min(spent) / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--types", nargs="*", default=["Q4_0", "Q4_K"])
+    arguments = parser.parse_args()
+    device = VulkanDevice()
+    print(device.adapter.summary)
+    shape, tile_for = products.shape, products.tile_for
+    for kind in arguments.types:
+        for outputs, inputs in NARROW:
+            made = weights(kind, outputs, inputs)
+            table = Weight(
+                "t", "F32", (8, inputs), np.random.default_rng(2).random(8 * inputs, np.float32).view(np.uint8)
+            )
+            for columns in (1, 4):
+                times = {"now": microseconds(device, table, made, columns)}
+                for threads, lanes, rows in CONFIGS:
+                    products.shape = lambda t, b, c, a=(threads, lanes, rows): ((*a, c), a[0] // a[1] * a[2])
+                    times[f"{threads}/{lanes}/{rows}"] = microseconds(device, table, made, columns)
+                products.shape = shape
+                best = sorted(times, key=lambda name: times[name])[:4]
+                rate = made[0].nbytes / times[best[0]] / 1e3
+                told = " ".join(f"{name} {times[name]:.2f}" for name in best)
+                print(
+                    f"{kind} {outputs}x{inputs} x{columns}: now {times['now']:.2f} | {told} | {rate:.0f} GB/s",
+                    flush=True,
+                )
+        if not device.matrices:
+            continue
+        for outputs, inputs in WIDE:
+            made = weights(kind, outputs, inputs)[:8]
+            table = Weight(
+                "t", "F32", (8, inputs), np.random.default_rng(2).random(8 * inputs, np.float32).view(np.uint8)
+            )
+            times = {"now": microseconds(device, table, made, 512)}
+            for tile in TILES:
+                products.tile_for = lambda c, r, a=tile: a
+                times["/".join(map(str, tile))] = microseconds(device, table, made, 512)
+            products.tile_for = tile_for
+            best = sorted(times, key=lambda name: times[name])[:4]
+            rate = f"{2e-6 * 512 * outputs * inputs / times[best[0]]:.0f} TFLOP/s"
+            told = " ".join(f"{name} {times[name]:.1f}" for name in best)
+            print(f"{kind} {outputs}x{inputs} x512: now {times['now']:.1f} | {told} | {rate}", flush=True)
+    device.close()
+
+
+if __name__ == "__main__":
+    main()
