@@ -77,6 +77,7 @@ class VulkanPass:
         for ring in graph.rings:
             size = ring_bytes(ring, self.positions[ring], slots)
             self.keys[ring], self.values[ring] = take(size), take(size)
+        self.clear([*self.keys.values(), *self.values.values()])
         self.recurrent = RecurrentStates(device.gpu, device.pipelines, graph.recurrent, slots, tentative, take)
         self.arena = take(max(plan.arena for plan in plans.values()))
         self.outputs = {name: take(self.output_bytes(name)) for name in graph.outputs}
@@ -102,6 +103,15 @@ class VulkanPass:
 
     def place_bytes(self, place: Operand, rows: int) -> int:
         return -(-place.stride * rows // 256) * 256
+
+    def clear(self, blocks: list[Block]) -> None:
+        """Zeros: kernels may multiply what no column sees by nought, so it must be numbers."""
+        r = Recording(self.device.gpu, self.device.pipelines)
+        r.begin()
+        for block in blocks:
+            r.fill(block, 0, block.size)
+        self.device.gpu.run(r.end())
+        r.close()
 
     # ------------------------------------------------------------ addresses
 
