@@ -138,6 +138,13 @@ def is_span(value: Value) -> bool:
     return value.node.op.name == "slice" and all(n == 1 for n in value.shape[:-1])
 
 
+def part(value: Value) -> Value | None:
+    """The slice of a wider row that `value` looks at, if it does."""
+    while value.node.op.name in ("view", "take"):
+        value = value.node["x"]
+    return value if is_span(value) else None
+
+
 def offset(value: Value) -> int:
     """Bytes between the start of a row of its source and the start of a row of `value`."""
     at = 0
@@ -235,7 +242,7 @@ class Planner:
         wanted = {F32} if any(source(v) is value for v in self.graph.outputs.values()) else set()
         for node in self.readers.get(value, ()):
             wanted |= {
-                self.lowering.form(node, name)
+                self.lowering.form(node, name) if part(x) is None else F32  # a part is converted by itself
                 for name, x in node.args.items()
                 if isinstance(x, Value) and source(x) is value
             }
@@ -306,6 +313,11 @@ class Planner:
         """
         origin = source(value)
         rows = rows or self.step_rows
+        if form != F32 and (cut := part(value)) is not None:
+            self.rows.setdefault(cut, self.rows[origin])
+            if not any(place[:2] == (cut, form) for place in self.places):
+                self.lowering.convert(self, cut, form)
+            origin = cut
         key = (origin, form, rows)
         if key not in self.places:
             have = self.places.get((origin, form, ALL))

@@ -414,6 +414,18 @@ def _(g, rng):
     g.output("ids", ids)
 
 
+@case("slice-into-products")
+def _(g, rng):
+    """Parts of a row in the forms that products read, beside the whole row, and of the scored rows alone."""
+    y = x(g, rng, 160)
+    w = [random_weight(rng, name, "Q8_0", 24, width) for name, width in (("a", 64), ("b", 64), ("c", 160))]
+    g.output("second", g.linear(g.slice(y, 32, 96), w[0]))
+    g.output("first", g.linear(g.slice(y, 0, 64), w[1]))
+    g.output("whole", g.linear(y, w[2]))
+    g.output("normed", g.linear(g.slice(g.rms_norm(y, random_weight(rng, "n", "F32", 160), eps=1e-6), 96, 160), w[0]))
+    g.output("late", g.take(g.linear(g.slice(g.silu(y), 64, 128), w[1])))
+
+
 @case("slice", tolerance=0)
 def _(g, rng):
     a, b = x(g, rng, 40), x(g, rng, 3, 21)

@@ -45,6 +45,7 @@ def variants() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Name of a kernel -> its source and the macros that it is compiled with."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {name: (name, ()) for name in PLAIN}
     found["attend_columns"] = "attend", ("COLUMNS",)
+    found["attend_columns_wide"] = "attend_wide", ("BETWEEN",)
     found |= {f"{name}_{layout}": (name, (layout,)) for name in BY_LAYOUT for layout in LAYOUTS}
     return found | {f"repack_{kind}": ("repack", (kind,)) for kind in FILE_TYPES}
 

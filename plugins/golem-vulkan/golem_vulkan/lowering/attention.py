@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import Fusion, KVRing, Match, Node, Operand, Pattern, Planner, State, Unsupported, rope_frequencies
+from golem_core import (
+    Fusion,
+    Match,
+    Node,
+    Operand,
+    Pattern,
+    Planner,
+    State,
+    Unsupported,
+    rope_frequencies,
+)
+from golem_vulkan.lowering import forms
 from golem_vulkan.steps import NOTHING, Constant, Positions, Rows, Values, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
@@ -24,9 +35,6 @@ BUSY = 264
 """Workgroups that keep a device busy."""
 LEAST_SHARE = 32
 """Positions of a cache that are worth a workgroup of their own."""
-WIDE = 32
-"""Columns from which attention goes to cooperative matrices."""
-MOST_WIDE_DIM = 256
 EVERYTHING = 0xFFFFFFFF
 """The window of attention that sees every position."""
 
@@ -105,35 +113,49 @@ def attend(target: Target, p: Planner, node: Node) -> None:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
     seen = min(window or target.context, target.context)
     places = State(ring), Values(ring)
-    if target.matrices and p.capacity[p.step_rows] >= WIDE and dim % 16 == 0 and dim <= MOST_WIDE_DIM:
-        emit_wide(target, p, node, ring, places)
+    if target.matrices and p.capacity[p.step_rows] >= forms.WIDE and dim % 16 == 0 and dim <= forms.MOST_WIDE_DIM:
+        emit_wide(p, target, node, "attend_wide", ring.heads, places, (window or EVERYTHING, Positions(ring), 0))
         return
     emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen)
 
 
-def emit_wide(target: Target, p: Planner, node: Node, ring: KVRing, places: tuple[Any, Any]) -> None:
-    """On cooperative matrices, for many columns."""
+def emit_wide(
+    p: Planner,
+    target: Target,
+    node: Node,
+    kernel: str,
+    kv_heads: int,
+    places: tuple[Any, Any],
+    numbers: tuple[Any, ...],
+) -> None:
+    """On cooperative matrices, for many columns; `places` and `numbers` as for `emit_attend`."""
     heads, dim = node["q"].shape
-    group, rows = heads // ring.heads, 64 if dim <= 128 else 32
+    group, rows = heads // kv_heads, 64 if dim <= 128 else 32
     together = next(n for n in (8, 4, 2, 1) if group % n == 0)
     q, y = p.read(node["q"]), p.write(node.results[0])
     cap = node.args.get("softcap")
+    spans, scale = int(node.args.get("spans", False)), float(node["scale"])
+    if kernel == "attend_columns_wide":
+        scale *= forms.HALF_SCALE
+    constants = target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup, spans
     launch(
-        p, "attend_wide", (target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup,
-         int(node["spans"])),
-        (heads // together, groups_of(p.capacity[y.rows], rows // together)),
-        q, *places, y, Rows(y.rows), ring.heads, group // together, node["window"] or EVERYTHING, Positions(ring),
-        q.stride, y.stride, float(node["scale"]), float(cap or 0.0),
+        p, kernel, constants, (heads // together, groups_of(p.capacity[y.rows], rows // together)),
+        q, *places, y, Rows(y.rows), kv_heads, group // together, *numbers, q.stride, y.stride, scale,
+        float(cap or 0.0),
     )  # fmt: skip
 
 
 def attend_columns(target: Target, p: Planner, node: Node) -> None:
-    k, v = p.read(node["k"], rows="all"), p.read(node["v"], rows="all")
     (kv_heads, dim), window = node["k"].shape, node["window"]
     if dim % 4:
         raise Unsupported(f"attend_columns: heads of {dim} components; vulkan takes multiples of 4")
-    seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
+    form = forms.form(target, node, "k")
+    k, v = (p.read(node[name], form, rows="all") for name in "kv")
     numbers = EVERYTHING if window is None else window, k.stride, v.stride
+    if form == forms.HALVES:
+        emit_wide(p, target, node, "attend_columns_wide", kv_heads, (k, v), numbers)
+        return
+    seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
     emit_attend(p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
 
 

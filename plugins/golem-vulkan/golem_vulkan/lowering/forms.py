@@ -17,12 +17,22 @@ NARROW = 8
 """Columns for which a product with cooperative matrices isn't worth it."""
 CROWDED = 64
 """Columns from which the choices of experts are brought together by expert."""
+WIDE = 32
+"""Columns from which attention goes to cooperative matrices."""
+MOST_WIDE_DIM = 256
+"""Components of a head for which it does."""
+HALF_SCALE = 16.0
+"""By which numbers of float16 rows are divided."""
 MOST_EXPERTS = 2048
 """For which that is done."""
 
 
 def form(target: Target, node: Node, name: str) -> str:
     """The form in which a node reads an input."""
+    if node.op.name == "attend_columns" and name in ("k", "v"):
+        dim = node["q"].shape[1]
+        wide = target.matrices and target.capacity["all"] >= WIDE and dim % 16 == 0 and dim <= MOST_WIDE_DIM
+        return HALVES if wide else F32
     if name != "x" or node.op.name not in ("linear", "expert_linear"):
         return F32
     if on_matrices(target, node):

@@ -3,9 +3,11 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #include "common.glsl"
+#include "forms.glsl"
 #include "ring.glsl"
 // Attention of many columns on cooperative matrices.  A workgroup has HEADS query heads that share a key head, for
-// ROWS / HEADS columns: ROWS rows, each sees a stretch of its slot's ring.  It goes through the positions twice: first
+// ROWS / HEADS columns: ROWS rows, each sees a stretch of its slot's ring, or (BETWEEN) of the pass's own columns, whose
+// keys and values come as float16 rows.  It goes through the positions twice: first
 // for the largest score of each row, then for the sums, which so need no correction.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint HEADS = 1;
@@ -16,7 +18,10 @@ layout(constant_id = 5) const uint SUBGROUP = 32;
 layout(constant_id = 6) const uint SPANS = 0;   // a column sees on to its last visible position
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
-  uint kv_heads, groups, window, positions, q_stride, y_stride;
+  uint kv_heads, groups, window;
+  uint positions;       // that the ring holds; or the bytes from one column's keys to the next's
+  uint value_stride;    // likewise of values
+  uint q_stride, y_stride;
   float scale, cap;
 } p;
 const uint TILE = 64;                      // positions at a time
@@ -46,8 +51,14 @@ void main() {
   }
   for (uint r = tid; r < ROWS; r += size) {
     uint column = min(column0 + r / HEADS, last), at = position_of(p.rows, column);
+#ifdef BETWEEN
+    uint self = index_of(p.rows, column), low = first_of(p.rows, column), high = end_of(p.rows, column);
+    row_low[r] = p.window < self - low ? self - p.window : low;
+    row_at[r] = p.window < high - 1 - self ? self + p.window : high - 1;
+#else
     row_at[r] = SPANS != 0 ? last_of(p.rows, column) : at;
     row_low[r] = at + 1 > p.window ? at + 1 - p.window : 0;
+#endif
     most[r] = -1e30;
     total[r] = 0.0;
   }
@@ -62,10 +73,19 @@ void main() {
       uint slot = slot_of(p.rows, c), begin = (c - column0) * HEADS;
       while (c <= last && slot_of(p.rows, c) == slot) ++c;
       uint end = (c - column0) * HEADS;
-      uint low = row_low[begin] / TILE * TILE, high = 0;
+      uint low = row_low[begin], high = 0;
       for (uint r = begin; r < end; r += HEADS) high = max(high, row_at[r] + 1);
+#ifdef BETWEEN
+      uint64_t keys = p.keys + 2 * h * DIM, values = p.values + 2 * h * DIM;
+      uint key_stride = p.positions / 2, value_stride = p.value_stride / 2;
+#define AT(x) (x)
+#else
+      low = low / TILE * TILE;
       uint64_t keys = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, 0);
       uint64_t values = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, 0);
+      uint key_stride = DIM, value_stride = DIM;
+#define AT(x) ((x) % p.positions)
+#endif
       for (uint tile = low; tile < high; tile += TILE) {
         ACCUMULATOR s[TILE / 16];
         [[unroll]] for (uint j = 0; j < TILE / 16; ++j) s[j] = ACCUMULATOR(0.0);
@@ -74,7 +94,7 @@ void main() {
           coopMatLoad(a, query, strip * (DIM + PAD) + d, DIM + PAD, gl_CooperativeMatrixLayoutRowMajor);
           [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
             RIGHT b;
-            coopMatLoad(b, Halves(keys).v, (tile + 16 * j) % p.positions * DIM + d, DIM,
+            coopMatLoad(b, Halves(keys).v, AT(tile + 16 * j) * key_stride + d, key_stride,
               gl_CooperativeMatrixLayoutColumnMajor);
             s[j] = coopMatMulAdd(a, b, s[j]);
           }
@@ -115,7 +135,7 @@ void main() {
             coopMatLoad(a, share, strip * (TILE + PAD) + 16 * j, TILE + PAD, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint d = 0; d < DIM / 16; ++d) {
               RIGHT b;
-              coopMatLoad(b, Halves(values).v, (tile + 16 * j) % p.positions * DIM + 16 * d, DIM,
+              coopMatLoad(b, Halves(values).v, AT(tile + 16 * j) * value_stride + 16 * d, value_stride,
                 gl_CooperativeMatrixLayoutRowMajor);
               mix[d] = coopMatMulAdd(a, b, mix[d]);
             }
@@ -133,6 +153,9 @@ void main() {
       uint r = strip + e / 16, column = column0 + r / HEADS;
       if (column <= last)
         F1(p.y + uint64_t(column) * p.y_stride).v[(first_head + r % HEADS) * DIM + 16 * d + e % 16] =
+#ifdef BETWEEN
+          HALF_SCALE *
+#endif
           score[r * (TILE + 4) + e % 16] / total[r];
     }
   }
