@@ -7,7 +7,7 @@ import pytest
 from slow_grammar import Pieces
 
 from golem_core.errors import BadRequest, GolemError
-from golem_core.sampling import STAGES, SamplerChain, SamplerContext, SamplingParams
+from golem_core.sampling import STAGES, Candidates, SamplerChain, SamplerContext, SamplingParams
 from golem_core.sampling.grammar import Constraint, Thought, compile_gbnf
 
 TOKENIZER = Pieces("ab", "<think>", "</think>", "</think>\n\n", "ink>x", "\n\n", "é")
@@ -146,3 +146,26 @@ def test_what_begins_like_a_mark_may_be_the_answer():
     grammar = 'root ::= "<th" [a-z]'
     assert spoken(chain(grammar, POSSIBLE), b"<", b"t", b"h", b"a", b"x") == [b"<", b"t", b"h", b"a", TOKENIZER.end]
     assert spoken(chain(grammar, POSSIBLE), *(bytes([each]) for each in b"<think>"), b"x", TOKENIZER.end)[-2] == b"x"
+
+
+def test_a_mask_that_was_made_ahead_is_for_what_was_accepted_and_for_as_many_tokens():
+    """The stage makes the next mask while the model computes; it counts only for the logits that it was made for."""
+    grammar = Constraint(compile_gbnf(TOKENIZER, 'root ::= "a" "b" "a" "b"'), None)
+    (stage,) = (stage for stage in STAGES if stage.name == "grammar")
+    sampler = stage.from_request(SamplingParams(grammar=grammar), SamplerContext(SIZE, (), TOKENIZER))
+
+    def left(ids: np.ndarray | None = None) -> list[bytes]:
+        size = SIZE if ids is None else len(ids)
+        candidates = Candidates(np.zeros(size, np.float32), ids)
+        sampler.apply(candidates)
+        kept = np.arange(size) if candidates.ids is None else candidates.ids
+        return [TOKENIZER.pieces[id] for id, logit in zip(kept, candidates.logits, strict=True) if logit == 0]
+
+    assert left() == [b"a", b"ab"]
+    sampler.accept(TEXT[b"a"])
+    assert left() == [b"b"]
+    sampler.accept(TEXT[b"b"])
+    sampler.accept(TEXT[b"a"])  # without a mask in between
+    assert left() == [b"b"]
+    sampler.accept(TEXT[b"b"])
+    assert left(np.array([TEXT[b"a"], TOKENIZER.end], np.int32)) == [TOKENIZER.pieces[TOKENIZER.end]]

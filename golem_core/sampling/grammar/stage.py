@@ -6,7 +6,9 @@ The mask is taken before anything is cut off, so that top_k and the rest choose 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from golem_core.text import Tokenizer
 
 __all__ = ["STAGE", "Constraint", "Thought"]
+
+
+@cache
+def _worker() -> ThreadPoolExecutor:
+    """The thread on which masks are made while the pass runs that they are for."""
+    return ThreadPoolExecutor(1, "golem-grammar")
+
 
 _MOST_BREAKS = 2  # line ends between a thought and the answer proper
 
@@ -56,13 +65,18 @@ class GrammarSampler:
         self._ended = False
         self._alive = True  # the answer so far follows the grammar
         self._before = None
+        self._size = 0
+        self._coming: Future[TokenSet] | None = None
         if constraint.thought is not None:
             self._before = _Before(constraint.thought, context.tokenizer, constraint.grammar)
 
     def apply(self, candidates: Candidates) -> None:
         """Raises GolemError where the grammar goes on and no token of the vocabulary does."""
         size = len(candidates) if candidates.ids is None else int(candidates.ids.max(initial=0)) + 1
-        allowed = self._allowed(size)
+        coming, self._coming = self._coming, None
+        made = coming.result() if coming is not None else None
+        allowed = made if made is not None and size == self._size else self._allowed(size)
+        self._size = size
         if candidates.ids is not None:
             candidates.keep(np.flatnonzero(allowed.flags()[candidates.ids]))
             return
@@ -74,6 +88,13 @@ class GrammarSampler:
             allowed.hold(candidates.logits)
 
     def accept(self, token: int) -> None:
+        if self._coming is not None:  # nothing was drawn from it; it is not made and left behind at once
+            self._coming.result()
+        self._follow(token)
+        if self._size and not self._ended:
+            self._coming = _worker().submit(self._allowed, self._size)
+
+    def _follow(self, token: int) -> None:
         if token in self._tokenizer.eog:
             self._ended = True
             return
