@@ -1,6 +1,7 @@
 """Runs llama.cpp through its C API and prints one line of JSON: tokens a second, reading a prompt and generating.
 
-It takes its settings as one JSON object: libraries (a directory), model, slots, rounds, prompt, generated.
+It takes its settings as one JSON object: libraries (a directory), model, slots, rounds, prompt, generated.  With texts
+(name: how many, and the tokens of each) in place of the last three it embeds: positions a second of each.
 """
 
 from __future__ import annotations
@@ -49,6 +50,37 @@ def libraries(directory: Path) -> tuple[Any, Any]:
     return ctypes.CDLL(str(next(directory.glob("libllama.*so*"))), ctypes.RTLD_GLOBAL), ggml
 
 
+def embed(llama: Any, model: Any, params: Params, texts: dict[str, list[int]], rounds: int) -> dict[str, float]:
+    most, positions = max(count for count, _ in texts.values()), max(count * n for count, n in texts.values())
+    params.words[CONTEXT] = params.words[BATCH] = params.words[MICRO_BATCH] = positions
+    params.words[SEQUENCES] = most
+    context = llama.llama_init_from_model(model, params)
+    if not context:
+        sys.exit("there is no context")
+    llama.llama_set_embeddings.argtypes = [ctypes.c_void_p, ctypes.c_bool]
+    llama.llama_set_embeddings(context, True)
+    llama.llama_encode.argtypes = [ctypes.c_void_p, Batch]
+    llama.llama_get_embeddings_seq.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    llama.llama_get_embeddings_seq.restype = ctypes.POINTER(ctypes.c_float)
+    batch, best = llama.llama_batch_init(positions, 0, 1), dict.fromkeys(texts, 0.0)
+    for _ in range(rounds + 1):
+        for name, (count, length) in texts.items():
+            tokens = np.random.default_rng(1).integers(4, 15_000, count * length)
+            for i, token in enumerate(tokens.tolist()):
+                batch.token[i], batch.pos[i], batch.logits[i] = token, i % length, 1
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, i // length
+            batch.n_tokens = len(tokens)
+            start = time.perf_counter()
+            if code := llama.llama_encode(context, batch):
+                sys.exit(f"llama_encode: {code}")
+            for sequence in range(count):
+                if not llama.llama_get_embeddings_seq(context, sequence):
+                    sys.exit("there are no embeddings")
+                llama.llama_get_embeddings_seq(context, sequence)[0]
+            best[name] = max(best[name], len(tokens) / (time.perf_counter() - start))
+    return best
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
     llama, _ = libraries(Path(settings["libraries"]))
@@ -73,8 +105,11 @@ def main() -> None:
     model = llama.llama_model_load_from_file(settings["model"].encode(), model_params)
     if not model:
         sys.exit("the model cannot be loaded")
-    slots, prompt, generated = settings["slots"], settings["prompt"], settings["generated"]
     params = llama.llama_context_default_params()
+    if "texts" in settings:
+        print(json.dumps(embed(llama, model, params, settings["texts"], settings["rounds"])), flush=True)
+        return
+    slots, prompt, generated = settings["slots"], settings["prompt"], settings["generated"]
     params.words[CONTEXT] = 1024 * slots
     params.words[BATCH] = params.words[MICRO_BATCH] = prompt
     params.words[SEQUENCES] = slots

@@ -46,6 +46,7 @@ def variants() -> dict[str, tuple[str, tuple[str, ...]]]:
     found: dict[str, tuple[str, tuple[str, ...]]] = {name: (name, ()) for name in PLAIN}
     found["attend_columns"] = "attend", ("COLUMNS",)
     found["attend_columns_wide"] = "attend_wide", ("BETWEEN",)
+    found |= {f"gemm_plain_{name}": ("gemm_plain", (name,)) for name, layout in LAYOUTS.items() if layout.floats}
     found |= {f"{name}_{layout}": (name, (layout,)) for name in BY_LAYOUT for layout in LAYOUTS}
     return found | {f"repack_{kind}": ("repack", (kind,)) for kind in FILE_TYPES}
 

@@ -28,12 +28,14 @@ MOST_HEADS = 8
 """Query heads for which a workgroup reads a key once."""
 MOST_QUERIES = 2048
 """Entries of the queries that it keeps in shared memory."""
+TILE = 32
+"""Positions at a time."""
 MOST_MIXED = 4096
 """Entries of mixes that it does."""
 MOST_SHARES = 64
 BUSY = 264
 """Workgroups that keep a device busy."""
-LEAST_SHARE = 32
+LEAST_SHARE = 64
 """Positions of a cache that are worth a workgroup of their own."""
 EVERYTHING = 0xFFFFFFFF
 """The window of attention that sees every position."""
@@ -174,8 +176,8 @@ def emit_attend(
         to = Operand(p.buffer(stride * columns), y.rows, stride, writes=True)
     cap = node.args.get("softcap")
     loads = dim // (4 if kernel == "attend_columns" else 8)
-    parts = max(1, min(THREADS // loads, MOST_MIXED // (together * dim)))
-    constants = THREADS, together, dim, 32, int(cap is not None), int(node.args.get("spans", False)), parts
+    parts = max(1, min(THREADS // loads, MOST_MIXED // (together * dim), TILE))
+    constants = THREADS, together, dim, TILE, int(cap is not None), int(node.args.get("spans", False)), parts
     launch(
         p, kernel, constants, (heads // together, columns, shares),
         q, *places, to, Rows(y.rows), kv_heads, heads // kv_heads // together, *numbers,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from golem_core import Node, Operand, Planner, Unsupported, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import form, on_matrices
+from golem_vulkan.lowering.forms import NARROW, form, on_matrices
 from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
-TILES = ((128, 128, 64, 64), (128, 64, 64, 32), (64, 64, 32, 32))
-SMALL_TILES = ((64, 32, 32, 16), (32, 64, 16, 32), (16, 64, 16, 16))
-"""Columns and rows of a workgroup's part of a wide product, and of a subgroup's part of that."""
+TILES = (((128, 128, 64, 64), 264), ((64, 128, 32, 64), 200))
+"""Columns and rows of a workgroup's part of a wide product, and of a subgroup's part of that; and how many workgroups
+there must be."""
+SMALL_TILE, NARROW_TILE, LEAST_TILE = (64, 64, 32, 32), (32, 64, 16, 32), (16, 64, 16, 16)
 EXPERT_TILE = (32, 64, 32, 16)
-FILLED = 100
-"""Workgroups that fill a device."""
 MOST_SCORES = 4096
 """That the router's workgroup keeps in shared memory."""
+MANY_ROWS = 8192
+"""Of a matrix: more than that fill a device however they are shared out."""
 
 
 def embed(target: Target, p: Planner, node: Node) -> None:
@@ -43,8 +44,11 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     if on_matrices(target, node):
         emit_wide(target, p, node, x, y)
         return
+    if layout_of(w).floats and p.capacity[y.rows] > NARROW:
+        emit_plain(p, node, x, y)
+        return
     blocks, columns = row_units(w), columns_together(target, p.capacity[y.rows])
-    constants, each = shape(target, blocks, columns)
+    constants, each = shape(target, w.rows, blocks, columns)
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
@@ -64,12 +68,22 @@ def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) ->
     )  # fmt: skip
 
 
+def emit_plain(p: Planner, node: Node, x: Operand, y: Operand) -> None:
+    """Many columns in float32."""
+    w, columns = node["weight"], p.capacity[y.rows]
+    launch(
+        p, f"gemm_plain_{layout_of(w).name}", (256,), (groups_of(w.rows, 64), groups_of(columns, 64)),
+        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), w.width,
+        x.stride, y.stride,
+    )  # fmt: skip
+
+
 def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
-    """Columns and rows of a workgroup's tile, and of a subgroup's part of it: large, if enough workgroups are left."""
-    for tile in TILES:
-        if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= FILLED:
+    """Columns and rows of a workgroup's tile, and of a subgroup's part of it: the first that fills the device."""
+    for tile, filled in TILES:
+        if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= filled:
             return tile
-    return next(tile for tile in SMALL_TILES if columns >= tile[0] or tile is SMALL_TILES[-1])
+    return SMALL_TILE if columns > 32 else NARROW_TILE if columns > 16 else LEAST_TILE
 
 
 def conv1d(target: Target, p: Planner, node: Node) -> None:
@@ -80,7 +94,7 @@ def conv1d(target: Target, p: Planner, node: Node) -> None:
     x, y = p.read(node["x"]), p.write(node.results[0])
     blocks, room = row_units(w), steps * p.capacity[y.rows]
     columns = columns_together(target, room)
-    constants, each = shape(target, blocks, columns)
+    constants, each = shape(target, outputs, blocks, columns)
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(outputs, each), groups_of(room, columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), outputs, blocks, w.width,
@@ -94,11 +108,15 @@ def columns_together(target: Target, columns: int) -> int:
     return next(n for n in (1, 4, 8) if n >= min(columns, most))
 
 
-def shape(target: Target, blocks: int, columns: int) -> tuple[tuple[int, ...], int]:
-    """The constants of a product, and how many rows of the matrix a workgroup has."""
-    lanes = target.subgroup if blocks >= target.subgroup else max(8, power_of_two(blocks))
-    lanes = min(lanes, 32)
-    rows = 1 if target.processor or columns > 4 else 2
+def shape(target: Target, outputs: int, blocks: int, columns: int) -> tuple[tuple[int, ...], int]:
+    """The constants of a product, and how many rows of the matrix a workgroup has.
+
+    As many threads share a row as step together; where there are rows enough to fill the device, a thread has several.
+    """
+    lanes = min(32, target.subgroup if blocks >= target.subgroup else max(8, power_of_two(blocks)))
+    rows = 1 if target.processor or columns > 4 or (columns == 1 and outputs <= MANY_ROWS) else 2
+    if not target.processor and outputs > MANY_ROWS:
+        lanes, rows = (min(16, lanes), rows) if blocks < 128 else (lanes, 4 if columns <= 4 else 1)
     return (THREADS, lanes, rows, columns), THREADS // lanes * rows
 
 
@@ -126,7 +144,7 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
         return
     if parts and w.width % 32:
         raise Unsupported(f"expert_linear: {w.name} has rows of {w.width}; vulkan takes multiples of 32")
-    constants, each = shape(target, blocks, 1)
+    constants, each = shape(target, w.shape[1], blocks, 1)
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.shape[1], each), count * p.capacity[y.rows]),
         Matrix(w), x, y, Rows(y.rows), ids, Planes(w), w.shape[1], blocks, w.width, x.stride, y.stride,

@@ -63,6 +63,14 @@ void main() {
 
   for (uint tile = begin; tile < end; tile += TILE) {
     uint here = min(TILE, end - tile), lane = tid % LANES;
+#ifndef COLUMNS
+    uvec4 ahead[(TILE + PARTS - 1) / PARTS];  // the tile's values, asked for while its scores are worked out
+    if (part < PARTS)
+      [[unroll]] for (uint n = 0; n * PARTS < TILE; ++n) {
+        uint j = part + n * PARTS;
+        if (j < here) ahead[n] = U4(ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, tile + j)).v[load];
+      }
+#endif
     for (uint j = tid / LANES; j < TILE; j += size / LANES) {
       float s[HEADS];
       [[unroll]] for (uint g = 0; g < HEADS; ++g) s[g] = 0.0;
@@ -119,14 +127,14 @@ void main() {
         mix_low[g] *= rescale[g];
         mix_high[g] *= rescale[g];
       }
-      for (uint j = part; j < here; j += PARTS) {
+      [[unroll]] for (uint n = 0; n * PARTS < TILE; ++n) {
+        uint j = part + n * PARTS;
+        if (j >= here) break;
 #ifdef COLUMNS
         vec4 a = F4(p.values + uint64_t(tile + j) * p.value_stride + 4 * h * DIM).v[load];
         [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] += score[g * TILE + j] * a;
 #else
-        uint64_t value = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, tile + j);
-        uvec4 v = U4(value).v[load];
-        vec4 a = low_halves(v), b = high_halves(v);
+        vec4 a = low_halves(ahead[n]), b = high_halves(ahead[n]);
         [[unroll]] for (uint g = 0; g < HEADS; ++g) {
           mix_low[g] += score[g * TILE + j] * a;
           mix_high[g] += score[g * TILE + j] * b;

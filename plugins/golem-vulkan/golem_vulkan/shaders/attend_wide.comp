@@ -24,12 +24,13 @@ layout(push_constant) uniform P {
   uint q_stride, y_stride;
   float scale, cap;
 } p;
-const uint TILE = 64;                      // positions at a time
+const uint TILE = 32;                                  // positions at a time
 const uint STRIPS = ROWS / 16;             // one to a subgroup
 const uint COLUMNS = ROWS / HEADS;
 const uint PAD = 8;
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Halves { float16_t v[]; };
-shared float16_t query[ROWS * (DIM + PAD)];
+const uint PIECES = DIM / 8, PITCH = (DIM + PAD) / 8;  // uvec4 of a row, and with padding, in shared memory
+shared uvec4 query[ROWS * PITCH];
+shared uvec4 cached[TILE * PITCH];         // keys, then values
 shared float score[ROWS * (TILE + 4)];
 shared float16_t share[ROWS * (TILE + PAD)];
 shared float most[ROWS], total[ROWS];
@@ -39,15 +40,30 @@ shared uint row_low[ROWS], row_at[ROWS];   // the positions that a row sees
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 
+// Brings the keys or values of a tile into shared memory.
+void stage(uint64_t base, uint tile, uint stride, uint around) {
+  barrier();
+  for (uint e = gl_LocalInvocationID.x; e < TILE * PIECES; e += gl_WorkGroupSize.x) {
+#ifdef BETWEEN
+    uint row = min(tile + e / PIECES, around);
+#else
+    uint row = (tile + e / PIECES) % around;
+#endif
+    cached[e / PIECES * PITCH + e % PIECES] = U4(base + 2ul * row * stride).v[e % PIECES];
+  }
+  barrier();
+}
+
 void main() {
   uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, count = count_of(p.rows);
   uint column0 = gl_WorkGroupID.y * COLUMNS, h = gl_WorkGroupID.x / p.groups, first_head = gl_WorkGroupID.x * HEADS;
   if (column0 >= count) return;
   uint last = min(column0 + COLUMNS, count) - 1;
-  for (uint i = tid; i < ROWS * DIM; i += size) {
-    uint r = i / DIM, d = i % DIM, column = min(column0 + r / HEADS, last);
-    float x = F1(p.q + uint64_t(column) * p.q_stride).v[(first_head + r % HEADS) * DIM + d];
-    query[r * (DIM + PAD) + d] = float16_t(clamp(x, -65504.0, 65504.0));
+  for (uint e = tid; e < ROWS * DIM / 8; e += size) {
+    uint r = e / (DIM / 8), d = e % (DIM / 8), column = min(column0 + r / HEADS, last);
+    uint64_t q = p.q + uint64_t(column) * p.q_stride + 4 * ((first_head + r % HEADS) * DIM + 8 * d);
+    vec4 a = clamp(F4(q).v[0], -65504.0, 65504.0), b = clamp(F4(q).v[1], -65504.0, 65504.0);
+    query[r * PITCH + d] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
   }
   for (uint r = tid; r < ROWS; r += size) {
     uint column = min(column0 + r / HEADS, last), at = position_of(p.rows, column);
@@ -78,24 +94,24 @@ void main() {
 #ifdef BETWEEN
       uint64_t keys = p.keys + 2 * h * DIM, values = p.values + 2 * h * DIM;
       uint key_stride = p.positions / 2, value_stride = p.value_stride / 2;
-#define AT(x) (x)
+      uint around = count - 1;
 #else
       low = low / TILE * TILE;
       uint64_t keys = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, 0);
       uint64_t values = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, 0);
       uint key_stride = DIM, value_stride = DIM;
-#define AT(x) ((x) % p.positions)
+      uint around = p.positions;
 #endif
       for (uint tile = low; tile < high; tile += TILE) {
         ACCUMULATOR s[TILE / 16];
         [[unroll]] for (uint j = 0; j < TILE / 16; ++j) s[j] = ACCUMULATOR(0.0);
-        for (uint d = 0; d < DIM; d += 16) {
+        stage(keys, tile, key_stride, around);
+        for (uint d = 0; d < DIM / 8; d += 2) {
           LEFT a;
-          coopMatLoad(a, query, strip * (DIM + PAD) + d, DIM + PAD, gl_CooperativeMatrixLayoutRowMajor);
+          coopMatLoad(a, query, strip * PITCH + d, PITCH, gl_CooperativeMatrixLayoutRowMajor);
           [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
             RIGHT b;
-            coopMatLoad(b, Halves(keys).v, AT(tile + 16 * j) * key_stride + d, key_stride,
-              gl_CooperativeMatrixLayoutColumnMajor);
+            coopMatLoad(b, cached, 16 * j * PITCH + d, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
             s[j] = coopMatMulAdd(a, b, s[j]);
           }
         }
@@ -130,13 +146,13 @@ void main() {
         }
         subgroupBarrier();
         if (turn == 1) {
+          stage(values, tile, value_stride, around);
           [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
             LEFT a;
             coopMatLoad(a, share, strip * (TILE + PAD) + 16 * j, TILE + PAD, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint d = 0; d < DIM / 16; ++d) {
               RIGHT b;
-              coopMatLoad(b, Halves(values).v, AT(tile + 16 * j) * value_stride + 16 * d, value_stride,
-                gl_CooperativeMatrixLayoutRowMajor);
+              coopMatLoad(b, cached, 16 * j * PITCH + 2 * d, PITCH, gl_CooperativeMatrixLayoutRowMajor);
               mix[d] = coopMatMulAdd(a, b, mix[d]);
             }
           }

@@ -124,7 +124,7 @@ def theirs(path: Path, slots: int, rounds: int, peer: Path) -> dict[str, float]:
     script = Path(__file__).with_name("_llamacpp.py")
     settings = {"libraries": str(peer), "model": str(path), "slots": slots, "rounds": rounds, "prompt": PROMPT}
     command = [sys.executable, str(script), json.dumps(settings | {"generated": GENERATED})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         print("  llama.cpp:", done.returncode, done.stderr[-600:], flush=True)
