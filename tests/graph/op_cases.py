@@ -95,6 +95,12 @@ for _type in DECODERS:
         g.output("z", g.expert_linear(x(g, rng, 2, 256), random_weight(rng, "down", t, 6, 27, 256), ids))
 
 
+@case("expert_linear-float-odd")
+def _(g, rng):
+    ids, _ = g.route(x(g, rng, 6), count=2)
+    g.output("down", g.expert_linear(x(g, rng, 2, 37), random_weight(rng, "down", "F16", 6, 24, 37), ids))
+
+
 @case("linear-float-odd", passes=of_lengths(1, 2, 5))
 def _(g, rng):
     g.output("y", g.linear(x(g, rng, 37), random_weight(rng, "w", "F16", 19, 37)))

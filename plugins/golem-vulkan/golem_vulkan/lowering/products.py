@@ -142,8 +142,6 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
     if on_matrices(target, node):
         emit_by_expert(target, p, node, x, ids, y)
         return
-    if parts and w.width % 32:
-        raise Unsupported(f"expert_linear: {w.name} has rows of {w.width}; vulkan takes multiples of 32")
     constants, each = shape(target, w.shape[1], blocks, 1)
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.shape[1], each), count * p.capacity[y.rows]),

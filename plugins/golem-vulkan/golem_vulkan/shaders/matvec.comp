@@ -46,6 +46,9 @@ void main() {
   [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
     uint i = min(column0 + c, p.room - 1);
     x[c] = p.x + uint64_t(i / p.steps) * p.x_stride + i % p.steps * p.step;
+#ifdef FLOATS
+    if (p.experts == 2) x[c] += 4ul * part * p.width;
+#endif
   }
 
   if (row0 < p.outputs) {
@@ -56,10 +59,10 @@ void main() {
         uint i = 32 * b + 4 * k;
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
           if (i + 4 <= p.width) {
-            f[c] = F4(x[c]).v[x_start * 8 + i / 4];
+            f[c] = F4(x[c]).v[i / 4];
           } else {
             f[c] = vec4(0);
-            for (uint j = 0; j < 4 && i + j < p.width; ++j) f[c][j] = F1(x[c]).v[x_start * 32 + i + j];
+            for (uint j = 0; j < 4 && i + j < p.width; ++j) f[c][j] = F1(x[c]).v[i + j];
           }
         }
         [[unroll]] for (uint r = 0; r < ROWS; ++r) {

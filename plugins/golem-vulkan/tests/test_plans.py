@@ -1,0 +1,67 @@
+"""Plans for devices that aren't here: with wide subgroups, cooperative matrices and many columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golem_vulkan import kernels
+from golem_vulkan.lowering import table
+from golem_vulkan.steps import Launch, Planes, push_constants
+from golem_vulkan.target import Target
+
+from golem_core import Graph, Plan, Planner, Weight, open_model, plugins
+
+FIXTURES = sorted(Path(__file__).parents[3].glob("*/*/tests/fixtures/*.gguf"))
+WIDTHS = (1, 4, 8, 32, 128, 512)
+
+
+def plan(graph: Graph, width: int, matrices: bool = True) -> Plan:
+    rows = {"all": width, "scored": min(width, 4), "runs": min(width, 4)}
+    target = Target(subgroup=32, matrices=matrices, processor=False, context=4096, capacity=rows)
+    return Planner(graph, table(target), rows).plan()
+
+
+def check(plan: Plan) -> set[str]:
+    """Every step names a kernel that there is and has fields that its block takes; the kernels."""
+    for step in plan.steps:
+        launch, *fields = step.args
+        assert isinstance(launch, Launch) and min(launch.groups) > 0
+        assert launch.constants[0] <= 1024 and max(launch.groups) <= 65535
+        push_constants(fields, lambda a: (0, 0, 0) if isinstance(a, Planes) else 0)
+    assert {step.kernel for step in plan.steps} <= set(kernels.variants())
+    return {step.kernel for step in plan.steps}
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_models_of_every_family_are_planned(path):
+    with open_model(path) as file:
+        model = plugins.architecture(file.architecture).open(file)
+        for width in WIDTHS:
+            check(plan(model.build(), width))
+
+
+def weight(name: str, kind: str, *shape: int) -> Weight:
+    return Weight(name, kind, shape, np.zeros(0, np.uint8))
+
+
+def products(kind: str) -> Graph:
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 256))
+    ids, shares = g.route(g.linear(x, weight("router", "F32", 16, 256)), count=4)
+    up = g.expert_linear(x, weight("up", kind, 16, 512, 256), ids)
+    down = g.expert_linear(g.silu(up), weight("down", kind, 16, 256, 512), ids)
+    y = g.combine(down, shares) + g.linear(x, weight("w", kind, 256, 256))
+    g.output("all", y)
+    g.output("y", g.linear(g.take(y), weight("head", kind, 8, 256)))
+    return g
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "BF16"])
+def test_wide_products_go_to_cooperative_matrices_and_choices_together_by_expert(kind):
+    wide, narrow, without = (check(plan(products(kind), *how)) for how in ((512,), (4,), (512, False)))
+    assert {f"gemm_{kind}", "order", "gemm_plain_F32"} <= wide
+    assert not {name for name in narrow | without if name in (f"gemm_{kind}", "order")}
+    assert f"matvec_{kind}" in narrow
+    assert ("gemm_plain_BF16" in without) == (kind == "BF16")
