@@ -89,12 +89,15 @@ void main() {
       uint slot = slot_of(p.rows, c), begin = (c - column0) * HEADS;
       while (c <= last && slot_of(p.rows, c) == slot) ++c;
       uint end = (c - column0) * HEADS;
-      uint low = row_low[begin], high = 0;
-      for (uint r = begin; r < end; r += HEADS) high = max(high, row_at[r] + 1);
+      uint low = row_low[begin], high = 0;   // rows may come in any order
+      for (uint r = begin; r < end; r += HEADS) {
+        low = min(low, row_low[r]);
+        high = max(high, row_at[r] + 1);
+      }
 #ifdef BETWEEN
       uint64_t keys = p.keys + 2 * h * DIM, values = p.values + 2 * h * DIM;
       uint key_stride = p.positions / 2, value_stride = p.value_stride / 2;
-      uint around = count - 1;
+      uint around = high - 1;   // what lies behind is not theirs, and may be no column at all
 #else
       low = low / TILE * TILE;
       uint64_t keys = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, 0);
