@@ -35,8 +35,11 @@ MOST_MIXED = 4096
 MOST_SHARES = 64
 BUSY = 264
 """Workgroups that keep a device busy."""
-LEAST_SHARE = 64
+LEAST_SHARE = 32
 """Positions of a cache that are worth a workgroup of their own."""
+WIDE_SHAPE, LARGE_HEADS = (32, 64), (32, 32)
+"""Rows of a workgroup on cooperative matrices, and positions at a time, as its shared memory holds them: for heads of
+up to 128 components, and for larger ones."""
 EVERYTHING = 0xFFFFFFFF
 """The window of attention that sees every position."""
 
@@ -132,14 +135,14 @@ def emit_wide(
 ) -> None:
     """On cooperative matrices, for many columns; `places` and `numbers` as for `emit_attend`."""
     heads, dim = node["q"].shape
-    group, rows = heads // kv_heads, 64 if dim <= 128 else 32
+    group, (rows, tile) = heads // kv_heads, WIDE_SHAPE if dim <= 128 else LARGE_HEADS
     together = next(n for n in (8, 4, 2, 1) if group % n == 0)
     q, y = p.read(node["q"]), p.write(node.results[0])
     cap = node.args.get("softcap")
     spans, scale = int(node.args.get("spans", False)), float(node["scale"])
     if kernel == "attend_columns_wide":
         scale *= forms.HALF_SCALE
-    constants = target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup, spans
+    constants = target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup, spans, tile
     launch(
         p, kernel, constants, (heads // together, groups_of(p.capacity[y.rows], rows // together)),
         q, *places, y, Rows(y.rows), kv_heads, group // together, *numbers, q.stride, y.stride, scale,

@@ -62,7 +62,7 @@ def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) ->
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
     launch(
         p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup, 0),
-        (groups_of(w.rows, tile[1]), groups_of(columns, tile[0])),
+        (groups_of(columns, tile[0]), groups_of(w.rows, tile[1])),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), x.stride, y.stride,
         columns, 0, 0,
     )  # fmt: skip

@@ -16,6 +16,7 @@ layout(constant_id = 3) const uint ROWS = 64;
 layout(constant_id = 4) const uint CAPPED = 0;
 layout(constant_id = 5) const uint SUBGROUP = 32;
 layout(constant_id = 6) const uint SPANS = 0;   // a column sees on to its last visible position
+layout(constant_id = 7) const uint TILE = 32;   // positions at a time
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
   uint kv_heads, groups, window;
@@ -24,7 +25,6 @@ layout(push_constant) uniform P {
   uint q_stride, y_stride;
   float scale, cap;
 } p;
-const uint TILE = 32;                                  // positions at a time
 const uint STRIPS = ROWS / 16;             // one to a subgroup
 const uint COLUMNS = ROWS / HEADS;
 const uint PAD = 8;

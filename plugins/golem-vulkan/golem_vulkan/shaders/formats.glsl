@@ -127,6 +127,41 @@ vec4 four_bytes(uint x) {
   return vec4(float(int(x << 24) >> 24), float(int(x << 16) >> 24), float(int(x << 8) >> 24), float(int(x) >> 24));
 }
 
+// What is taken off a byte before it is scaled, where that is the same for the whole format.
+#if defined(Q4_0)
+#define OFF 8
+#elif defined(Q5_0)
+#define OFF 16
+#elif defined(Q3_K)
+#define OFF 4
+#elif defined(Q6_K)
+#define OFF 32
+#elif defined(PQ2_0)
+#define OFF 1
+#else
+#define OFF 0
+#endif
+
+// Entries 4 k to 4 k + 3 of a unit as float16, without a conversion: the bits of 1024 + byte are 0x6400 | byte.
+uvec2 halves_of(Unit t, uint k) {
+  uint bytes = k < 4 ? t.lo[k] : t.hi[k - 4];
+#ifdef OFFSETS
+  const float16_t off = float16_t(1024 + OFF);
+#else
+  const float16_t off = float16_t(1024 + 128);   // signed bytes
+  bytes ^= 0x80808080u;
+#endif
+  f16vec2 low = unpackFloat2x16((bytes & 0xffu) | (bytes & 0xff00u) << 8 | 0x64006400u) - off;
+  f16vec2 high = unpackFloat2x16((bytes >> 16 & 0xffu) | (bytes >> 8 & 0xff0000u) | 0x64006400u) - off;
+  float16_t s = float16_t(k < 4 ? t.s.x : t.s.y);
+#if defined(OFFSETS) && OFF == 0
+  float16_t m = float16_t(k < 4 ? t.m.x : t.m.y);
+  return uvec2(packFloat2x16(low * s + m), packFloat2x16(high * s + m));
+#else
+  return uvec2(packFloat2x16(low * s), packFloat2x16(high * s));
+#endif
+}
+
 // Entries 4 k to 4 k + 3 of a unit.
 vec4 four_of(Unit t, uint k) {
   return k < 4 ? four_bytes(t.lo[k]) * t.s.x + t.m.x : four_bytes(t.hi[k - 4]) * t.s.y + t.m.y;

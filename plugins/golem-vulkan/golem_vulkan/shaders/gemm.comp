@@ -70,9 +70,10 @@ uint64_t result_of(uint place) {
 
 void main() {
   uint tid = gl_LocalInvocationID.x, count = count_of(p.rows);
-  uint row0 = gl_WorkGroupID.x * TILE_ROWS, first_row = 0;
+  // workgroups of the same rows of the matrix come one after another, and find them in the caches
+  uint row0 = (EXPERTS == 0 ? gl_WorkGroupID.y : gl_WorkGroupID.x) * TILE_ROWS, first_row = 0;
   if (EXPERTS == 0) {
-    tile_start = gl_WorkGroupID.y * TILE_COLUMNS;
+    tile_start = gl_WorkGroupID.x * TILE_COLUMNS;
     tile_end = count;
     if (tile_start >= count) return;
   } else {
@@ -114,11 +115,11 @@ void main() {
       [[unroll]] for (uint k = 0; k < 4; ++k) {
 #ifdef FLOATS
         vec4 first = units[i].four[2 * k], second = units[i].four[2 * k + 1];
-#else
-        vec4 first = four_of(units[i], 2 * k), second = four_of(units[i], 2 * k + 1);
-#endif
         weights[e * WIDTH + k] = uvec4(packHalf2x16(first.xy), packHalf2x16(first.zw), packHalf2x16(second.xy),
           packHalf2x16(second.zw));
+#else
+        weights[e * WIDTH + k] = uvec4(halves_of(units[i], 2 * k), halves_of(units[i], 2 * k + 1));
+#endif
       }
     }
     barrier();
