@@ -63,7 +63,7 @@ def compare(device, case: Case, **options) -> None:
     compiled = device.compile(g, slots=slots, context=context, width=width, scored=width, **options)
     reference = Reference(g, slots=slots, context=context, round_input=device.round_input)
     own = {"f16": case.half_tolerance, "q8_0": case.byte_tolerance}.get(getattr(device, "kv", "f16"))
-    tolerance = case.tolerance if own is None else own
+    tolerance = max(case.tolerance if own is None else own, getattr(device, "product_tolerance", 0.0))
     for columns in case.passes:
         poison(compiled)
         got, want = compiled.run(columns), reference.run(columns)

@@ -37,7 +37,7 @@ BUSY = 264
 """Workgroups that keep a device busy."""
 LEAST_SHARE = 32
 """Positions of a cache that are worth a workgroup of their own."""
-WIDE_SHAPE, LARGE_HEADS = (32, 64), (32, 32)
+WIDE_SHAPE, LARGE_HEADS = (64, 32), (32, 32)
 """Rows of a workgroup on cooperative matrices, and positions at a time, as its shared memory holds them: for heads of
 up to 128 components, and for larger ones."""
 EVERYTHING = 0xFFFFFFFF
