@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from golem_core.graph import Value as Value
     from golem_core.graph import op as op
     from golem_core.graph import result as result
+    from golem_core.graph.looks import source as source
     from golem_core.graph.ops import rope_frequencies as rope_frequencies
     from golem_core.graph.planner import Buffer as Buffer
     from golem_core.graph.planner import Count as Count
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from golem_core.graph.planner import Planner as Planner
     from golem_core.graph.planner import State as State
     from golem_core.graph.planner import Step as Step
-    from golem_core.graph.planner import source as source
     from golem_core.hookspecs import DefaultModel as DefaultModel
     from golem_core.hookspecs import DeviceType as DeviceType
     from golem_core.hookspecs import Loaded as Loaded
@@ -121,8 +121,9 @@ else:
                 "Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op result"
             ),
             "golem_core.graph.ops": "rope_frequencies",
+            "golem_core.graph.looks": "source",
             "golem_core.graph.planner": (
-                "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step source"
+                "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step"
             ),
             "golem_core.hookspecs": "DefaultModel DeviceType Loaded Part hookimpl",
             "golem_core.media.pictures": "resize_picture",

@@ -13,6 +13,7 @@ from golem_core.cpu.kernels import convolution, orders, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
+from golem_core.graph.looks import source
 from golem_core.graph.planner import (
     F32,
     Count,
@@ -25,7 +26,6 @@ from golem_core.graph.planner import (
     Planner,
     State,
     replace,
-    source,
 )
 from golem_core.graph.value import ALL, RUNS, Node, Value
 
