@@ -12,7 +12,7 @@ from litestar.testing import TestClient
 
 from golem_core import Server, plugins
 from golem_core.options import CORE_OPTIONS, Address
-from golem_core.server.app import application
+from golem_core.server.web import application
 
 REQUEST = {
     "model": "anything",

@@ -11,7 +11,8 @@ from litestar.testing import TestClient
 import golem_core
 from golem_core.engine import drafting
 from golem_core.options import CORE_OPTIONS
-from golem_core.server.app import Server, application
+from golem_core.server.app import Server
+from golem_core.server.web import application
 from golem_core.server.loading import load_chat
 
 FIXTURES = Path(__file__).parent / "fixtures"
