@@ -12,8 +12,8 @@ import golem_core
 from golem_core.engine import drafting
 from golem_core.options import CORE_OPTIONS
 from golem_core.server.app import Server
-from golem_core.server.web import application
 from golem_core.server.loading import load_chat
+from golem_core.server.web import application
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHEET, NEWS, CHARACTERS, TURNS = 600, 20, 5, 3
