@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from golem_core.server.disconnect import unless_gone as unless_gone
     from golem_core.server.errors import Refusal as Refusal
     from golem_core.server.log import note_request as note_request
+    from golem_core.server.sse import ByteStream as ByteStream
     from golem_core.text import Call as Call
     from golem_core.text import Calls as Calls
     from golem_core.text import CallSyntax as CallSyntax
@@ -138,5 +139,6 @@ else:
             "golem_core.server.disconnect": "unless_gone",
             "golem_core.server.errors": "Refusal",
             "golem_core.server.log": "note_request",
+            "golem_core.server.sse": "ByteStream",
         },
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from golem_core.errors import Unsupported
 
+from .mapped import release_pages
 from .quants import dequantize_rows
 from .types import TYPES
 from .weights import Weight
@@ -62,6 +63,7 @@ class EncodedWeight(Weight):
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(piece, range(0, self.rows, step)))
+        release_pages(self.source.data)
         return out.reshape(-1)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from golem_core import Columns, Device
+from golem_core import Columns, Device, Graph, Pass
 from golem_kyutai.mimi import Mimi, convolutions, quantizer, transformer
 
 FOREVER = 1 << 40
@@ -26,20 +26,12 @@ class Stretch:
 class Codec:
     """Encodes at most `width` frames at once, of at most `slots` streams."""
 
-    def __init__(
-        self,
-        mimi: Mimi,
-        device: Device,
-        *,
-        slots: int,
-        width: int,
-        progress: Callable[[int, int], None] | None = None,
-    ):
+    def __init__(self, mimi: Mimi, device: Device, *, slots: int, width: int):
         self.mimi, self.width = mimi, max(width, slots)
 
-        def compile(graph, per_frame: int = 1):
+        def compile(graph: Graph, per_frame: int = 1) -> Pass:
             most = self.width * per_frame
-            return device.compile(graph, slots=slots, context=FOREVER, width=most, scored=most, progress=progress)
+            return device.compile(graph, slots=slots, context=FOREVER, width=most, scored=most)
 
         self._convolutions = compile(convolutions(mimi))
         self._transformer = compile(transformer(mimi), mimi.positions)

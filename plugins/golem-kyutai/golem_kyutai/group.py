@@ -6,169 +6,36 @@ readers find them.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 
 import numpy as np
 
 from golem_core import Columns, Device, GolemError, Unavailable
 from golem_kyutai import trunk
 from golem_kyutai.checkpoint import FRAME_RATE, Checkpoint
-from golem_kyutai.codec import FOREVER, Codec, Stretch
-from golem_kyutai.words import Word, Words
+from golem_kyutai.codec import FOREVER, Codec
+from golem_kyutai.stream import Stream
 
 PATIENCE = 0.004
 """Seconds that a step waits for the other streams after the first has a frame."""
 AHEAD = 8
 """Frames that the codec encodes at once where as many wait: the text model takes one a step."""
-FED = 50
-"""Frames that may wait in a stream before `feed` does."""
-UNREAD = 64
-"""Words that a reader may leave lying."""
-AFTER = 1.0
-"""Seconds of silence behind the sound, beside the delay."""
-CANDIDATES = 50
-"""Tokens that are drawn from where the temperature is not 0."""
 
 
 class Full(GolemError):
     """Every slot of a group has a stream."""
 
 
-class Stream:
-    """A stream of sound, mono float32 samples of the group's `rate`, and the words in it.
-
-    `feed` and `finish` are called by whoever has the sound; iterating gives the words as they become known, and raises
-    what went wrong.  A word's `end` is set later.  `close` frees the slot, whatever has happened; it may be called at
-    any time, by any thread, and more than once.
-    """
-
-    def __init__(self, group: Group, slot: int, temperature: float, silence: float):
-        self._group, self._slot, self._temperature = group, slot, temperature
-        config = group.checkpoint.config
-        self._silence = round(silence * group.rate)
-        self._words = Words(
-            group.checkpoint.pieces, config.padding, config.delay_steps, shift=self._silence / group.rate
-        )
-        self._dice = np.random.default_rng()
-        self._partial = np.zeros(self._silence, np.float32)
-        self._frames: deque[np.ndarray] = deque()
-        self._codes: deque[np.ndarray] = deque([np.full(config.codebooks, config.card, np.float32)])
-        self._unread: deque[Word] = deque()
-        self._token, self._encoded, self._heard = config.text_card, 0, 0
-        self._finished = self._ended = self._closed = False
-        self._error: BaseException | None = None
-
-    @property
-    def seconds(self) -> float:
-        """How much sound has been fed."""
-        return self._heard / self._group.rate
-
-    @property
-    def done(self) -> float:
-        """Seconds of the sound whose words are known."""
-        behind = self._group.checkpoint.config.delay + self._words.shift
-        return min(max((self._words.steps - 1) / FRAME_RATE - behind, 0.0), self.seconds)
-
-    def feed(self, samples: np.ndarray) -> None:
-        """Adds samples, float32 (n,), and waits while many frames lie before the models.  Raises what went wrong."""
-        with self._group.changed:
-            self._heard += len(samples)
-            self._add(samples)
-            while len(self._frames) > FED and self._goes_on():
-                self._group.changed.wait()
-            self._check()
-
-    def finish(self) -> None:
-        """There is no more sound."""
-        with self._group.changed:
-            if self._finished:
-                return
-            after = self._group.checkpoint.config.delay + AFTER
-            self._add(np.zeros(round(after * self._group.rate), np.float32))
-            if len(self._partial):
-                self._add(np.zeros(self._group.frame - len(self._partial), np.float32))
-            self._finished = True
-            self._group.changed.notify_all()
-
-    def __iter__(self) -> Iterator[Word]:
-        while (word := self.next()) is not None:
-            yield word
-
-    def next(self) -> Word | None:
-        """The next word, or None after the last; waits for it.  Raises what went wrong."""
-        with self._group.changed:
-            while not self._unread and self._goes_on():
-                self._group.changed.wait()
-            if self._unread and self._error is None:
-                self._group.changed.notify_all()
-                return self._unread.popleft()
-            self._check()
-            return None
-
-    def close(self) -> None:
-        """Ends the stream and frees its slot."""
-        with self._group.changed:
-            self._closed = True
-            self._group.release(self)
-
-    def fail(self, error: BaseException) -> None:
-        """Ends the stream with an error that its reader gets."""
-        with self._group.changed:
-            if self._goes_on():
-                self._error = error
-            self._group.release(self)
-
-    # ------------------------------------------------------------ for the group, which holds its lock
-
-    def _goes_on(self) -> bool:
-        return not (self._closed or self._ended or self._error is not None)
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._closed and not self._ended:
-            raise Unavailable("the stream of sound was closed")
-
-    def _add(self, samples: np.ndarray) -> None:
-        samples = np.concatenate([self._partial, np.asarray(samples, np.float32)])
-        frame = self._group.frame
-        whole = len(samples) // frame
-        self._frames.extend(samples[: whole * frame].reshape(whole, frame))
-        self._partial = samples[whole * frame :].copy()
-        self._group.changed.notify_all()
-
-    @property
-    def _has_work(self) -> bool:
-        return self._goes_on() and len(self._unread) < UNREAD and bool(self._codes or self._frames)
-
-    @property
-    def _may_bring_more(self) -> bool:
-        return self._goes_on() and not self._finished and len(self._unread) < UNREAD
-
-    def _take_frames(self, most: int) -> Stretch:
-        frames = [self._frames.popleft() for _ in range(min(most, len(self._frames)))]
-        return Stretch(self._slot, self._encoded, np.stack(frames))
-
-    def _took(self, logits: np.ndarray) -> None:
-        """A step has been done."""
-        token, log_probability = choose(logits, self._temperature, self._dice)
-        self._token = token
-        word = self._words.step(token, log_probability)
-        if word is not None:
-            self._unread.append(word)
-        if self._finished and not self._codes and not self._frames:
-            word = self._words.end(self.seconds)
-            if word is not None:
-                self._unread.append(word)
-            self._ended = True
-
-
 class Group:
-    """The models on their devices, with room for `slots` streams.  `frame` is the samples of a frame, `rate` those of
-    a second."""
+    """The models on their devices, with room for `slots` streams.
+
+    `frame` is the samples of a frame, `rate` those of a second.  `progress(done, total)` counts bytes of the language
+    model's weights, which are nearly all there are.
+    """
 
     def __init__(
         self,
@@ -186,7 +53,7 @@ class Group:
         self.changed = threading.Condition()
         self._streams: dict[int, Stream] = {}
         self._stopped = False
-        self._codec = Codec(checkpoint.mimi, codec_device, slots=slots, width=AHEAD, progress=progress)
+        self._codec = Codec(checkpoint.mimi, codec_device, slots=slots, width=AHEAD)
         graph = trunk.build(checkpoint.config, checkpoint.trunk, weights)
         self._trunk = device.compile(graph, slots=slots, context=FOREVER, width=slots, scored=slots, progress=progress)
         self._thread = threading.Thread(target=self._run, name="golem-kyutai", daemon=True)
@@ -235,6 +102,8 @@ class Group:
             try:
                 self._step(streams)
             except BaseException as error:
+                if not isinstance(error, GolemError):
+                    traceback.print_exception(error, file=sys.stderr)
                 failure = error if isinstance(error, GolemError) else GolemError(f"{type(error).__name__}: {error}")
                 for stream in streams:
                     stream.fail(failure)
@@ -262,8 +131,8 @@ class Group:
         """A reader that does not read may hold up its own stream, but not those of others."""
         if len(self._streams) < 2:
             return
-        for stream in [each for each in self._streams.values() if len(each._unread) >= UNREAD and not each._ended]:
-            stream.fail(Unavailable(f"{UNREAD} words were left unread while others waited"))
+        for stream in [each for each in self._streams.values() if each._is_behind and not each._ended]:
+            stream.fail(Unavailable(f"{len(stream._unread)} words were left unread while others waited"))
 
     def _step(self, streams: list[Stream]) -> None:
         with self.changed:
@@ -292,15 +161,3 @@ class Group:
                 if stream._goes_on():
                     stream._took(row)
             self.changed.notify_all()
-
-
-def choose(logits: np.ndarray, temperature: float, dice: np.random.Generator) -> tuple[int, float]:
-    """A token and the logarithm of its probability: the largest logit, or drawn from the largest at a temperature."""
-    top = int(np.argmax(logits))
-    token = top
-    if temperature > 0:
-        some = np.argsort(-logits, kind="stable")[:CANDIDATES]
-        p = np.exp((logits[some] - logits[top]) / temperature, dtype=np.float64)
-        token = int(some[dice.choice(len(some), p=p / p.sum())])
-    total = np.log(np.exp(logits - logits[top], dtype=np.float64).sum())
-    return token, float(logits[token] - logits[top] - total)

@@ -1,13 +1,16 @@
-"""The hooks: the options -stt, -stt-parallel and -stt-weights, and the part that they load."""
+"""The hooks: the options -stt, -stt-parallel and -stt-weights, the part that they load, its endpoint, and the commands
+`golem transcribe` and `golem listen`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import LoadProgress, Option, Part, hookimpl
+from golem_core import LoadProgress, Option, Part, Server, hookimpl
 
 if TYPE_CHECKING:
+    import click
+
     from golem_kyutai.transcriber import Transcriber
 
 
@@ -50,3 +53,21 @@ def load(options: Mapping[str, Any]) -> Transcriber:
 
     with LoadProgress(f"loading {options['stt']}") as progress:
         return Transcriber.open(options["stt"], options, progress)
+
+
+@hookimpl
+def golem_endpoints(server: Server) -> Iterable[Any]:
+    transcriber = server.parts.get("stt")
+    if transcriber is None:
+        return []
+    from golem_kyutai.endpoint import handler
+
+    return [handler(server, transcriber)]
+
+
+@hookimpl
+def golem_commands(cli: click.Group) -> None:
+    from golem_kyutai.command import listen, transcribe
+
+    cli.add_command(transcribe)
+    cli.add_command(listen)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,15 @@ import numpy as np
 
 from golem_core import Device, open_device
 from golem_kyutai.checkpoint import Checkpoint
-from golem_kyutai.group import Group, Stream
+from golem_kyutai.group import Group
+from golem_kyutai.stream import Stream
 
 
 class Transcriber:
     """An open checkpoint with the group of streams that go through it; `name` and `described` are what a server says.
 
-    The codec keeps its keys and values in full precision whatever `-kv` says: half precision changes codes.
+    The codec runs on the CPU wherever the language model runs, with its keys and values in full precision: half
+    precision changes codes.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Transcriber:
     def open(
         cls, path: str | Path, options: Mapping[str, Any], progress: Callable[[int, int], None] | None = None
     ) -> Transcriber:
-        """The checkpoint in a directory, on the device that `options` name.
+        """The checkpoint in a directory, its language model on the device that `options` name.
 
         Raises BadFile, Unsupported or GolemError naming what is wrong with directory or device.
         """
@@ -59,7 +60,7 @@ class Transcriber:
         opened: list[Device] = []
         try:
             opened.append(open_device(options))
-            opened.append(open_device({**options, "kv": "f32"}))
+            opened.append(open_device({"device": "cpu", "threads": options.get("threads"), "kv": "f32"}))
             slots, weights = options.get("stt-parallel", 1), options.get("stt-weights", "q8_0")
             return cls(checkpoint, *opened, slots=slots, weights=weights, progress=progress)
         except BaseException:
@@ -68,20 +69,16 @@ class Transcriber:
             checkpoint.close()
             raise
 
-    @contextmanager
     def listening(
         self, sound: Iterable[np.ndarray], *, temperature: float = 0.0, silence: float | None = None
-    ) -> Iterator[Stream]:
+    ) -> Stream:
         """A stream that is fed with `sound`, pieces of mono samples at `rate`, on a thread of its own.
 
         What the sound raises on the way, the stream raises.  Raises Full where every slot is taken.
         """
         stream = self.group.open(temperature=temperature, silence=silence)
         threading.Thread(target=_feed, args=(stream, sound), name="golem-sound", daemon=True).start()
-        try:
-            yield stream
-        finally:
-            stream.close()
+        return stream
 
     def cancel(self) -> None:
         """End every stream and let none begin."""

@@ -89,6 +89,8 @@ class Words:
         if not self._written.strip():
             return None
         start = max(self._last - self.shift, 0.0)
+        if self._open:  # no token said where this word begins, so behind the one before
+            start = max(start, self._open[-1].said)
         said = max(self._now() + 1 / FRAME_RATE - self.shift, start)
         word = Word(self._written, start, self._tokens, said, self._log_probability)
         self._written, self._tokens, self._log_probability = "", [], 0.0

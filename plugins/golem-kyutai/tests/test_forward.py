@@ -7,7 +7,7 @@ import pytest
 from golem_kyutai import mimi, trunk
 from golem_kyutai.codec import Codec, Stretch
 
-from golem_core import Columns, Reference
+from golem_core import Columns, DeviceType, Reference, Unsupported, plugins
 
 WINDOW = 20
 """Of the codec's transformer in the fixtures; a real one sees 250."""
@@ -68,6 +68,36 @@ def test_every_waypoint_of_the_codec_is_moshis(checkpoint, expected, samples, ru
     out = run(mimi.quantizer(codec), runner, 40, {"x": x.reshape(40, 2, -1)}, sizes=sizes)
     assert error(out["latent"], expected["latents"]) < TOLERANCE
     assert np.array_equal(out["codes"], expected["codes"])
+
+
+def others() -> list[str]:
+    """The devices of other packages that are here."""
+    found = []
+    for _, kind in plugins.installed().ask("golem_devices", DeviceType):
+        try:
+            kind.probe()
+        except Unsupported:
+            continue
+        found.append(kind.name)
+    return [name for name in found if name != "cpu"]
+
+
+@pytest.mark.parametrize("name", others())
+def test_other_devices_run_every_graph(checkpoint, tiny, expected, samples, name):
+    """They may keep keys and values in 16 bits, so each graph gets what the one before should give."""
+    other, codec = plugins.device(name).open({}), checkpoint.mimi
+    x = run(mimi.convolutions(codec), other, 40, {"samples": samples}, sizes=(3, 1, 7))["y"]
+    assert error(x.reshape(80, -1), expected["convolutions"]) < TOLERANCE
+    x = run(mimi.transformer(codec, WINDOW), other, 80, {"x": expected["convolutions"]}, sizes=(6, 2))["y"]
+    assert error(x, expected["transformer"]) < 3e-3
+    out = run(mimi.quantizer(codec), other, 40, {"x": expected["transformer"].reshape(40, 2, -1)}, sizes=(3, 1))
+    assert error(out["latent"], expected["latents"]) < TOLERANCE
+    assert np.array_equal(out["codes"], expected["codes"])
+    text, codes = inputs_of(tiny, expected)
+    graph = trunk.build(checkpoint.config, checkpoint.trunk)
+    logits = run(graph, other, len(text), {"codes": codes}, tokens=text, sizes=(1,))["logits"]
+    assert error(logits, expected["logits"]) < 5e-3
+    other.close()
 
 
 def test_a_window_matters(checkpoint, expected, samples, device):

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from golem_kyutai import group as groups
-from golem_kyutai.group import Full, Group, choose
+from golem_kyutai import stream as one_stream
+from golem_kyutai.group import Full, Group
+from golem_kyutai.stream import choose
 from golem_kyutai.words import BEGIN
 
 from golem_core import Columns, GolemError, Unavailable
@@ -135,7 +136,7 @@ def test_words_come_while_the_sound_goes_on(tiny, make):
 
 
 def test_a_reader_who_does_not_read_is_put_out_where_others_wait(tiny, make, monkeypatch):
-    monkeypatch.setattr(groups, "UNREAD", 3)
+    monkeypatch.setattr(one_stream, "UNREAD", 3)
     group = make(2)
     other, idle = group.open(), group.open()
     failed: list[BaseException] = []
@@ -158,7 +159,7 @@ def test_a_reader_who_does_not_read_is_put_out_where_others_wait(tiny, make, mon
 
 
 def test_a_lone_reader_may_take_its_time(tiny, make, monkeypatch):
-    monkeypatch.setattr(groups, "UNREAD", 2)
+    monkeypatch.setattr(one_stream, "UNREAD", 2)
     group, sound = make(), tiny.sound(60, 9)
     stream = group.open()
     stream.feed(sound)

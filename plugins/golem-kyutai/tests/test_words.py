@@ -37,6 +37,11 @@ def test_what_was_put_in_front_is_no_part_of_the_times():
     assert times(words_of(tokens, 3.0, shift=0.5)) == [(0.0, 0.14), (0.14, 3.0)]
 
 
+def test_a_word_that_nothing_announced_begins_behind_the_one_before():
+    words = words_of([*[3] * 6, 0, 50, 3, 51, 3, 3, 0])
+    assert [(round(word.start, 9), round(word.said, 9)) for word in words] == [(0.08, 0.32), (0.32, 0.48)]
+
+
 def test_the_last_word_ends_with_the_sound():
     assert times(words_of([*[3] * 8, 0, 50], 2.0)) == [(0.24, 2.0)]
     assert words_of([3] * 20) == []

@@ -1,0 +1,255 @@
+"""`golem transcribe`, which writes down what is said in files, and `golem listen`, which does so at the microphone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+from golem_core import GolemError, LoadProgress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SUFFIXES = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
+AT_ONCE = 5.0
+"""Pictures a second of the progress bar."""
+
+
+def shared(command: F) -> F:
+    """The options of both commands."""
+    for option in reversed(
+        [
+            click.option(
+                "model",
+                *("-stt", "--stt", "-model", "--model"),
+                metavar="DIR",
+                envvar="GOLEM_STT",
+                required=True,
+                help="The checkpoint's directory.  [GOLEM_STT]",
+            ),
+            click.option(
+                "weights",
+                *("-stt-weights", "--stt-weights"),
+                type=click.Choice(["bf16", "q8_0", "q4_0"]),
+                envvar="GOLEM_STT_WEIGHTS",
+                default="q8_0",
+                show_default=True,
+                help="How the language model's matrices are kept.",
+            ),
+            click.option(
+                "device", *("-device", "--device"), metavar="NAME", envvar="GOLEM_DEVICE", default="cpu",
+                show_default=True,
+            ),
+            click.option("threads", *("-threads", "--threads"), type=click.IntRange(1), envvar="GOLEM_THREADS"),
+            click.option(
+                "silence",
+                *("-silence", "--silence"),
+                type=click.FloatRange(0, 60),
+                metavar="SECONDS",
+                help="Silence put in front, for sound that begins within a word.  [default: the model's own]",
+            ),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def opened(model: str, weights: str, device: str, threads: int | None, parallel: int = 1) -> Any:
+    from golem_kyutai.transcriber import Transcriber
+
+    options = {"device": device, "threads": threads, "stt-weights": weights, "stt-parallel": parallel}
+    with LoadProgress(f"loading {model}") as progress:
+        return Transcriber.open(model, options, progress)
+
+
+# ---------------------------------------------------------------- files
+
+
+@click.command("transcribe")
+@shared
+@click.option(
+    "format_",
+    *("-format", "--format"),
+    type=click.Choice(list(SUFFIXES)),
+    default="text",
+    show_default=True,
+    help="What is written.",
+)
+@click.option(
+    "out",
+    *("-out", "--out"),
+    metavar="DIR",
+    help="Write a file for each into this directory.",
+)
+@click.option(
+    "parallel",
+    *("-stt-parallel", "--stt-parallel"),
+    type=click.IntRange(1, 256),
+    envvar="GOLEM_STT_PARALLEL",
+    default=1,
+    show_default=True,
+    help="Files at once.",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def transcribe(
+    model: str,
+    weights: str,
+    device: str,
+    threads: int | None,
+    silence: float | None,
+    format_: str,
+    out: str | None,
+    parallel: int,
+    files: tuple[str, ...],
+) -> None:
+    """Write down what is said in sound files: WAV, FLAC, MP3 or OGG, at any rate."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
+    transcriber = opened(model, weights, device, threads, parallel)
+    try:
+        with Bar() as bar, ThreadPoolExecutor(parallel) as pool:
+
+            def one(path: str) -> str:
+                return written(transcriber, path, silence, format_, bar)
+
+            for path, text in zip(files, [pool.submit(one, path) for path in files], strict=True):
+                try:
+                    found = text.result()
+                except KeyboardInterrupt:
+                    transcriber.cancel()  # so that nobody waits for the files under way
+                    raise
+                except GolemError as error:
+                    failed.append(str(error))
+                    click.echo(f"golem: {error}", err=True)
+                    continue
+                if out is not None:
+                    (Path(out) / f"{Path(path).stem}.{SUFFIXES[format_]}").write_text(found, encoding="utf-8")
+                else:
+                    heading = f"# {path}\n" if len(files) > 1 and format_ == "text" else ""
+                    click.echo(heading + found, nl=not found.endswith("\n"))
+    finally:
+        transcriber.close()
+    if failed:
+        raise GolemError(f"{len(failed)} of {len(files)} files could not be transcribed")
+
+
+def written(transcriber: Any, path: str, silence: float | None, format_: str, bar: Bar) -> str:
+    """What is said in a file, in a form.  Raises GolemError naming the file."""
+    from golem_kyutai import transcript as forms
+    from golem_kyutai.audio import open_sound, resampled
+
+    try:
+        file: IO[bytes] = open(path, "rb")  # noqa: SIM115 - closed below, whatever else goes wrong
+    except OSError as error:
+        raise GolemError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with file:
+        sound = open_sound(file, path)  # type: ignore[arg-type]
+        pieces = resampled(sound.pieces, sound.rate, transcriber.rate)
+        with transcriber.listening(pieces, silence=silence) as stream, bar.watching(path, stream, sound.seconds):
+            found = forms.Transcript(list(stream), stream.seconds)
+    if format_ in ("json", "verbose_json"):
+        verbose = format_ == "verbose_json"
+        data = forms.verbose_json(found, words=True) if verbose else forms.plain_json(found)
+        return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    return {"text": lambda: found.text + "\n", "srt": lambda: forms.srt(found), "vtt": lambda: forms.vtt(found)}[
+        format_
+    ]()
+
+
+class Bar:
+    """A bar for each file under way, on standard error where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+
+    def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+            self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(file=sys.stderr), transient=True)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def watching(self, path: str, stream: Any, seconds: float | None) -> Watch:
+        return Watch(self._progress, Path(path).name, stream, seconds)
+
+
+class Watch:
+    """Draws how far a stream is while the `with` block lasts."""
+
+    def __init__(self, progress: Any, title: str, stream: Any, seconds: float | None):
+        self._progress, self._title, self._stream, self._seconds = progress, title, stream, seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._draw, daemon=True)
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        if self._progress is not None:
+            self._thread.join()
+
+    def _draw(self) -> None:
+        task = self._progress.add_task(self._title, total=self._seconds, said="")
+        while not self._over.wait(1 / AT_ONCE):
+            said = f"{self._stream.done:.0f} s" + (f" of {self._seconds:.0f} s" if self._seconds else "")
+            self._progress.update(task, completed=self._stream.done, said=said)
+        self._progress.remove_task(task)
+
+
+# ---------------------------------------------------------------- the microphone
+
+
+@click.command("listen")
+@shared
+@click.option(
+    "program",
+    *("-recorder", "--recorder"),
+    type=click.Choice(["pw-record", "arecord", "ffmpeg"]),
+    help="The program that records; by default the first of these that is installed.",
+)
+def listen(
+    model: str, weights: str, device: str, threads: int | None, silence: float | None, program: str | None
+) -> None:
+    """Write down what is said at the microphone, until interrupted."""
+    from golem_kyutai.microphone import Microphone, recorder
+
+    transcriber = opened(model, weights, device, threads)
+    try:
+        command = recorder(transcriber.rate, program)
+        click.echo(f"listening with {Path(command[0]).name}; interrupt to end", err=True)
+        sound = Microphone(command, transcriber.rate)
+        with sound, transcriber.listening(sound, silence=silence) as stream:
+            begun = False
+            while True:
+                try:
+                    word = stream.next()
+                except KeyboardInterrupt:
+                    if sound.stopped:
+                        raise
+                    sound.stop()  # what has been heard is still written
+                    continue
+                if word is None:
+                    break
+                click.echo(word.written if begun else word.written.lstrip(), nl=False)
+                sys.stdout.flush()
+                begun = True
+            click.echo()
+    finally:
+        transcriber.close()
