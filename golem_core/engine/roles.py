@@ -61,7 +61,10 @@ class Drafting:
 
 @dataclass(frozen=True)
 class MediaGraph:
-    """A graph that encodes media: runs of at most `columns` columns, of `runs` texts or groups of columns at most."""
+    """A graph that encodes media, run over at most `columns` columns, which are of at most `runs` slots.
+
+    Every run begins with recurrent states at their beginning, and positions at 0.
+    """
 
     build: Callable[[], Graph]
     columns: int

@@ -50,7 +50,11 @@ class MediaEncoder:
         """
 
         def run(name: str, columns: Columns) -> dict[str, np.ndarray]:
-            outputs = self._passes[kind.name, name].run(columns)
+            compiled = self._passes[kind.name, name]
+            if compiled.saved_bytes:
+                for slot in np.unique(columns.slot):
+                    compiled.restore(int(slot), None)
+            outputs = compiled.run(columns)
             return {output: rows.copy() for output, rows in outputs.items()}
 
         with self._lock:

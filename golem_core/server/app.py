@@ -99,6 +99,8 @@ def serve(options: Mapping[str, Any]) -> None:
     try:
         if path is not None:
             server.chat = load_chat(options, path)
+        elif options.get("mmproj") is not None:
+            raise GolemError(f"-mmproj {options['mmproj']}: it goes with a conversation model, and none is opened")
         for part in asked:
             loaded = server.parts[part.option] = part.open(options)
             say(loaded.described)
@@ -139,10 +141,12 @@ def _loaded(chat: LoadedChat) -> list[str]:
     blocks = model.file.metadata.get(f"{model.architecture}.block_count")
     held = f"{chat.slot_context} positions × {chat.slots} slot{'s' * (chat.slots > 1)}"
     shape = f"{model.architecture}" + (f", {blocks} blocks" if blocks is not None else "")
+    kinds = [name for kind, name in (("image", "pictures"), ("audio", "recordings")) if chat.takes(kind)]
     guesses = f", {chat.engine.draft_n} guessed ahead" if chat.engine.draft_n else ""
     return [
         f"{chat.name}: {shape}, {held}{guesses}, on {chat.device}, loaded in {duration(chat.load_seconds)}",
         f"chat template: {chat.template_origin}",
+        *([f"takes {' and '.join(kinds)}"] if kinds else []),
     ]
 
 

@@ -107,7 +107,7 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     media: tuple[Span, ...] = ()
     if prompt is None:
         messages, given = conversation(request.messages or [], chat.media)
-        text = chat.text(messages, declared_tools(request.tools, request.tool_choice), _template_settings(request))
+        text = chat.text(messages, tools, _template_settings(request))
         prompt, media = chat.place(chat.encode(text), given)
     if grammar is not None:
         thinks = _template_settings(request)["enable_thinking"]

@@ -66,6 +66,10 @@ class LoadedChat:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
         return self.encode(self.text(messages, tools, settings))
 
+    def takes(self, kind: str) -> bool:
+        """Whether conversations may have pictures ("image") or recordings ("audio")."""
+        return self.media is not None and self.media.media.kind(kind) is not None
+
     def place(self, tokens: list[int], media: Sequence[Medium]) -> tuple[list[int], tuple[Span, ...]]:
         """The prompt with rows of the media that `tokens` have places for.  Raises BadRequest."""
         if self.media is None:

@@ -150,7 +150,7 @@ def _props(server: Server, chat: LoadedChat | None, embedder: ServedEmbedder | N
         chat_template="" if chat.template is None else chat.template.source,
         bos_token=bos,
         eos_token=eos,
-        modalities=Modalities(),
+        modalities=Modalities(chat.takes("image"), chat.takes("audio")),
         build_info=build,
         embedding=embedding,
     )

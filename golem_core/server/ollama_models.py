@@ -125,7 +125,7 @@ class Shown(msgspec.Struct):
     model_info: Annotated[
         dict[str, Any], Meta(description="The file's metadata; long lists are null unless asked for.")
     ]
-    capabilities: Annotated[list[str], Meta(description='"completion", "tools", "thinking"; or "embedding".')]
+    capabilities: Annotated[list[str], Meta(description='"completion", "tools", "thinking", "vision"; or "embedding".')]
     modified_at: Annotated[str, Meta(description="When its file was last written.")]
 
 
@@ -237,6 +237,8 @@ def _shown_chat(chat: LoadedChat, tag: Mapping[str, Any], *, verbose: bool) -> S
         capabilities.append("tools")
     if template is not None and template.takes("enable_thinking"):
         capabilities.append("thinking")
+    if chat.takes("image"):
+        capabilities.append("vision")
     shown = _shown(chat.model.file, tag, capabilities, verbose=verbose)
     shown.template = "" if template is None else template.source
     values = [f"{name} {getattr(preset, name)}" for name in ("temperature", "top_k", "top_p", "min_p")]

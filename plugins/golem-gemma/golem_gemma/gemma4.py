@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from golem_core import BadFile, Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors
+from golem_core import (
+    BadFile,
+    Graph,
+    Keys,
+    KVRing,
+    ModelFile,
+    TensorSpec,
+    Value,
+    Weights,
+    block_tensors,
+    or_given,
+)
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,16 @@ def per_layer_inputs(g: Graph, cfg: Gemma4Config, weights: Weights, x: Value) ->
     return g.scale(g.rms_norm(projected, weights.per_layer_proj_norm, eps=cfg.eps) + looked, by=1 / sqrt(2))
 
 
-def attention(g: Graph, cfg: Gemma4Config, i: int, weights: Weights, x: Value, caches: dict[int, Value]) -> Value:
+def attention(
+    g: Graph,
+    cfg: Gemma4Config,
+    i: int,
+    weights: Weights,
+    x: Value,
+    caches: dict[int, Value],
+    together: bool = False,
+) -> Value:
+    """`together`: in blocks with a window, the rows of a picture see each other."""
     b, w = cfg.blocks[i], weights.blocks[i]
     rope: dict[str, Any] = (
         {"base": cfg.rope.base, "dims": cfg.rope.dims, "factors": weights.rope_freqs}
@@ -191,7 +211,9 @@ def attention(g: Graph, cfg: Gemma4Config, i: int, weights: Weights, x: Value, c
         k = g.rope(g.rms_norm(key, w.attn_k_norm, eps=cfg.eps), **rope)
         v = g.rms_norm(value, eps=cfg.eps)
         caches[i] = g.store(k, v, KVRing(b.kv_heads, b.head_dim, b.window))
-    y = g.attend(g.rope(q, **rope), caches[b.source], scale=1.0, window=b.window)
+    y = g.attend(
+        g.rope(q, **rope), caches[b.source], scale=1.0, window=b.window, spans=together and b.window is not None
+    )
     return g.linear(y, w.attn_output)
 
 
@@ -230,10 +252,17 @@ def feed_forward(g: Graph, cfg: Gemma4Config, w: Weights, x: Value) -> Value:
 
 
 def block(
-    g: Graph, cfg: Gemma4Config, i: int, weights: Weights, x: Value, extra: Value | None, caches: dict[int, Value]
+    g: Graph,
+    cfg: Gemma4Config,
+    i: int,
+    weights: Weights,
+    x: Value,
+    extra: Value | None,
+    caches: dict[int, Value],
+    together: bool = False,
 ) -> Value:
     w = weights.blocks[i]
-    y = attention(g, cfg, i, weights, g.rms_norm(x, w.attn_norm, eps=cfg.eps), caches)
+    y = attention(g, cfg, i, weights, g.rms_norm(x, w.attn_norm, eps=cfg.eps), caches, together)
     x = x + g.rms_norm(y, w.post_attention_norm, eps=cfg.eps)
     y = feed_forward(g, cfg, w, x)
     x = x + g.rms_norm(y, w.post_ffw_norm, eps=cfg.eps)
@@ -244,9 +273,15 @@ def block(
     return x * scale if scale else x
 
 
-def hidden_states(g: Graph, cfg: Gemma4Config, weights: Weights) -> list[Value]:
-    """The embedding, then the result of each block: (width,) per column."""
-    states = [g.scale(g.embed(weights.token_embd), by=sqrt(cfg.width))]
+def hidden_states(
+    g: Graph, cfg: Gemma4Config, weights: Weights, media: bool = False, together: bool = False
+) -> list[Value]:
+    """The embedding, then the result of each block: (width,) per column.
+
+    `media`: rows of pictures and recordings may be handed in; `together`: those of a picture see each other.
+    """
+    x = g.scale(g.embed(weights.token_embd), by=sqrt(cfg.width))
+    states = [or_given(g, x) if media else x]
     caches: dict[int, Value] = {}
     flat, extra, p = None, None, cfg.per_layer
     if p:
@@ -254,7 +289,7 @@ def hidden_states(g: Graph, cfg: Gemma4Config, weights: Weights) -> list[Value]:
     for i in range(len(cfg.blocks)):
         if flat is not None:
             extra = g.slice(flat, i * p, (i + 1) * p)
-        states.append(block(g, cfg, i, weights, states[-1], extra, caches))
+        states.append(block(g, cfg, i, weights, states[-1], extra, caches, together))
     return states
 
 
@@ -263,8 +298,9 @@ def head(g: Graph, cfg: Gemma4Config, weights: Weights, x: Value) -> Value:
     return g.softcap(logits, cap=cfg.softcap) if cfg.softcap else logits
 
 
-def build(cfg: Gemma4Config, weights: Weights) -> Graph:
+def build(cfg: Gemma4Config, weights: Weights, media: bool = False, together: bool = False) -> Graph:
     """The graph of a pass: its output "logits" is (vocabulary,) for each scored column."""
     g = Graph()
-    g.output("logits", head(g, cfg, weights, g.take(hidden_states(g, cfg, weights)[-1])))
+    states = hidden_states(g, cfg, weights, media, together)
+    g.output("logits", head(g, cfg, weights, g.take(states[-1])))
     return g

@@ -12,7 +12,7 @@ from golem_core import (
     check_tensors,
     tokenizer_from_metadata,
 )
-from golem_gemma import answers, gemma3, gemma4, templates
+from golem_gemma import answers, gemma3, gemma4, projector, templates
 
 
 def open_gemma3(file: ModelFile) -> ChatModel:
@@ -50,6 +50,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         suppress=suppressed(file, cfg.vocabulary),
         sampling=SamplingDefaults.read(file.metadata),
         markers=answers.GEMMA4,
+        projector=partial(projector.bind, cfg, file.weights, tokenizer),
         file=file,
     )
 

@@ -1,0 +1,390 @@
+"""Pictures and recordings become the rows that transformers makes of them, and the model reads them as it does."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golem_gemma import audio, opening, sound, unified, vision
+from PIL import Image
+
+from golem_core import BadFile, BadRequest, Columns, Graph, Reference, Unsupported, load, open_model
+from golem_core.engine.media import GIVEN, IS_TEXT
+from golem_core.media.encoder import MediaEncoder
+from golem_core.server.chat_request import prepare
+from golem_core.server.loading import load_chat
+
+FIXTURES = Path(__file__).parent / "fixtures"
+PAIRS = {"mmproj-e2b": "gemma4-e2b", "mmproj-12b": "gemma4-12b", "mmproj-unified": "gemma4-12b"}
+TOLERANCE = 1e-4
+
+
+def error(got: np.ndarray, expected: np.ndarray) -> float:
+    assert got.shape == expected.shape
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
+
+
+class Bound:
+    """A tiny model with a projector, and what transformers computes with both."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.expected = dict(np.load(FIXTURES / f"{name}.npz"))
+        self.projector = open_model(FIXTURES / f"{name}.gguf")
+        self.model = opening.open_gemma4(open_model(FIXTURES / f"{PAIRS[name]}.gguf")).bound(self.projector)
+        assert self.model.media is not None
+        self.media = self.model.media
+
+    def kind(self, name: str):
+        kind = self.media.kind(name)
+        assert kind is not None
+        return kind
+
+
+@pytest.fixture(params=list(PAIRS))
+def bound(request):
+    return Bound(request.param)
+
+
+class Referee:
+    """Runs the graphs of a kind by their numpy meanings."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __call__(self, name: str, columns: Columns) -> dict[str, np.ndarray]:
+        graph = self.kind.graphs[name]
+        return Reference(graph.build(), slots=graph.runs, context=graph.columns).run(columns)
+
+
+@pytest.mark.parametrize("name", ["mmproj-e2b", "mmproj-12b"])
+def test_every_block_of_the_tower_gives_what_transformers_gives(name, compile):
+    from golem_core import Keys
+
+    bound = Bound(name)
+    tower, weights = vision.Tower.read(Keys(bound.projector), 64), bound.projector.weights
+    patches, col, row = tower.pixels.patches(tower.pixels.fitted(bound.expected["canvas"]))
+    g = Graph()
+    for i, state in enumerate(vision.hidden_states(g, tower, weights)):
+        g.output(f"block {i}", state)
+    made = compile(g, context=len(patches), width=len(patches)).run(vision.columns(tower, patches, col, row))
+    order = row * (col.max() + 1) + col
+    for i, expected in enumerate(bound.expected["blocks"]):
+        assert error(made[f"block {i}"], expected[order]) < TOLERANCE, i
+
+
+def test_a_picture_s_rows_are_those_of_transformers(bound, cpu):
+    canvas, expected = bound.expected["canvas"], bound.expected["rows"]
+    kind = bound.kind("image")
+    assert kind.count(canvas) == len(expected) == 72
+    assert error(kind.encode(canvas, Referee(kind)), expected) < TOLERANCE
+    encoder = MediaEncoder(bound.media, cpu)
+    assert error(encoder.rows(kind, b"hash", canvas), expected) < TOLERANCE
+    assert encoder.kept(kind, b"hash") is not None and encoder.kept(kind, b"other") is None
+
+
+def test_a_recording_s_rows_are_those_of_transformers(cpu):
+    bound = Bound("mmproj-unified")
+    kind, samples = bound.kind("audio"), bound.expected["samples"]
+    assert kind.count(samples) == len(bound.expected["audio_rows"]) == 5
+    assert error(kind.encode(samples, Referee(kind)), bound.expected["audio_rows"]) < TOLERANCE
+    long = np.random.default_rng(1).uniform(-1, 1, 640 * unified.AT_ONCE + 1).astype(np.float32)
+    rows = MediaEncoder(bound.media, cpu).rows(kind, b"hash", long)
+    assert len(rows) == unified.AT_ONCE + 1
+    assert error(rows[:5], kind.encode(long[:3200], Referee(kind))) < TOLERANCE
+
+
+def test_a_spectrum_is_that_of_transformers():
+    expected = Bound("mmproj-e2b").expected
+    assert error(sound.spectrum(expected["samples"]), expected["bands"]) < 1e-5
+
+
+def test_a_conformer_s_rows_are_those_of_transformers(cpu):
+    bound = Bound("mmproj-e2b")
+    kind, samples, expected = bound.kind("audio"), bound.expected["samples"], bound.expected["audio_rows"]
+    assert kind.count(samples) == len(expected)
+    assert error(kind.encode(samples, Referee(kind)), expected) < TOLERANCE
+    encoder = MediaEncoder(bound.media, cpu)
+    assert error(encoder.rows(kind, b"one", samples), expected) < TOLERANCE
+    other = encoder.rows(kind, b"other", samples[::-1].copy())
+    assert error(encoder.rows(kind, b"again", samples), expected) < TOLERANCE < error(other, expected)
+
+
+@pytest.mark.parametrize(
+    ("samples", "rows"),
+    [(641, 1), (1000, 2), (1700, 3), (3200, 5), (16_333, 26), (480_000, 750), (480_160, 750), (500_000, 781)],
+)
+def test_a_recording_becomes_so_many_rows(samples, rows):
+    """Counts of llama.cpp's, but for an end that is too short for a frame, which is left out."""
+    assert audio.count(np.zeros(samples, np.float32)) == rows
+
+
+def test_a_recording_that_is_too_short_is_refused():
+    with pytest.raises(BadRequest, match="160 samples is too short"):
+        audio.count(np.zeros(160, np.float32))
+
+
+def given(bound: Bound, first: int, stop: int) -> Columns:
+    """Columns of the expected prompt, whose -1 are the picture's rows."""
+    tokens, rows = bound.expected["tokens"], bound.expected["rows"]
+    places = np.flatnonzero(tokens < 0)
+    inputs = {GIVEN: np.zeros((len(tokens), 64)), IS_TEXT: np.ones((len(tokens), 64))}
+    inputs[GIVEN][places], inputs[IS_TEXT][places] = rows, 0
+    last = np.arange(len(tokens))
+    if bound.kind("image").together:
+        last[places] = places[-1]
+    n = stop - first
+    return Columns(
+        np.maximum(tokens, 0)[first:stop],
+        np.arange(first, stop),
+        np.zeros(n),
+        np.arange(n),
+        {name: each[first:stop] for name, each in inputs.items()},
+        last=last[first:stop],
+    )
+
+
+def test_logits_after_a_picture_are_those_of_transformers(bound, compile):
+    expected = bound.expected["logits"]
+    run = compile(bound.media.build(), context=128, width=len(expected)).run
+    assert error(run(given(bound, 0, len(expected)))["logits"], expected) < 3 * TOLERANCE
+
+
+def test_a_prompt_with_a_picture_may_be_read_in_pieces(bound, compile):
+    expected = bound.expected["logits"]
+    run, n = compile(bound.media.build(), context=128, width=len(expected)).run, len(expected)
+    cuts = [0, 4, 7, 79, n] if bound.kind("image").together else [0, 4, 30, 60, n]
+    rows = [run(given(bound, a, b))["logits"].copy() for a, b in pairwise(cuts)]
+    assert error(np.concatenate(rows), expected) < 3 * TOLERANCE
+
+
+def test_only_rows_of_models_without_inputs_per_layer_see_each_other():
+    assert not Bound("mmproj-e2b").kind("image").together
+    assert Bound("mmproj-12b").kind("image").together
+    assert not Bound("mmproj-unified").kind("audio").together
+
+
+# ---------------------------------------------------------------- how pictures are cut
+
+
+PIXELS = vision.Pixels(16, 3, 10_240, (0, 0, 0), (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    [((480, 384), 80), ((640, 426), 13 * 9), ((1, 1), 81), ((48 * 20, 48 * 14), 280), ((4000, 3000), 19 * 14)],
+)
+def test_the_canvas_is_of_whole_units_and_within_the_budget(size, rows):
+    width, height = size
+    w, h = PIXELS.canvas(width, height)
+    assert w % 48 == h % 48 == 0 and w * h // 48**2 == rows == PIXELS.count(np.zeros((height, width, 3), np.uint8))
+    assert 70 <= rows <= 280
+
+
+def test_a_picture_is_not_stretched_and_the_rest_is_black():
+    white = np.full((100, 300, 3), 255, np.uint8)
+    fitted = PIXELS.fitted(white)
+    h, w, _ = fitted.shape
+    assert (w, h) == PIXELS.canvas(300, 100)
+    inner = np.argwhere(fitted[:, :, 0] > 0.9)
+    tall, wide = np.ptp(inner[:, 0]) + 1, np.ptp(inner[:, 1]) + 1
+    assert abs(wide / tall - 3) < 0.1 and (wide == w or tall == h)
+
+
+def test_patches_lie_square_by_square_and_colour_by_colour():
+    canvas = np.random.default_rng(1).normal(size=(96, 144, 3)).astype(np.float32)
+    patches, col, row = PIXELS.patches(canvas)
+    assert len(patches) == 6 * 9
+    for i in (0, 8, 9, 17, 53):
+        c, r = col[i], row[i]
+        cut = canvas[16 * r : 16 * r + 16, 16 * c : 16 * c + 16]
+        np.testing.assert_array_equal(patches[i], cut.transpose(2, 0, 1).reshape(-1))
+        assert (c // 3, r // 3) == (i // 9 % 3, i // 27)
+
+
+def test_a_picture_that_is_too_long_is_refused():
+    with pytest.raises(BadRequest, match="too long and narrow"):
+        PIXELS.count(np.zeros((1, 30_000, 3), np.uint8))
+
+
+# ---------------------------------------------------------------- what does not fit
+
+
+def projector(**changes):
+    """The file of the 12B's projector with other keys, or without some."""
+    file = open_model(FIXTURES / "mmproj-12b.gguf")
+    values = {key: file.metadata[key] for key in file.metadata} | {
+        key.replace("__", "."): v for key, v in changes.items()
+    }
+    file.metadata = type(file.metadata).of({key: v for key, v in values.items() if v is not None}, file.path)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clip__vision__projection_dim": 128}, "projection_dim is 128, but the model's rows have 64"),
+        ({"clip__vision__projector_type": "pixtral"}, "projector_type is 'pixtral'"),
+        ({"clip__vision__projector_type": "gemma4ua"}, "projector_type is 'gemma4ua'"),
+        ({"clip__has_vision_encoder": False}, "neither"),
+        ({"clip__vision__block_count": 3}, "block_count is 3"),
+        ({"clip__vision__block_count": 2_000_000_000}, "block_count"),
+        ({"clip__vision__embedding_length": 32}, "shape"),
+        ({"clip__vision__attention__head_count": 3}, "head_count is 3"),
+        ({"clip__vision__patch_size": 5}, "v.patch_embd.weight"),
+        ({"clip__vision__image_std": [1.0, 0.0, 1.0]}, "image_std"),
+        ({"clip__vision__feed_forward_length": None}, "feed_forward_length"),
+    ],
+)
+def test_a_projector_that_does_not_fit_is_refused_by_name(changes, words):
+    model = opening.open_gemma4(open_model(FIXTURES / "gemma4-12b.gguf"))
+    with pytest.raises((BadFile, Unsupported)) as refusal:
+        model.bound(projector(**changes))
+    assert words in str(refusal.value) and "mmproj-12b.gguf" in str(refusal.value)
+
+
+def test_what_is_no_projector_is_refused_and_so_is_one_for_a_model_that_takes_none():
+    model = opening.open_gemma4(open_model(FIXTURES / "gemma4-12b.gguf"))
+    with pytest.raises(Unsupported, match=r"gemma3\.gguf.*'gemma3'"):
+        model.bound(open_model(FIXTURES / "gemma3.gguf"))
+    text_only = opening.open_gemma3(open_model(FIXTURES / "gemma3.gguf"))
+    with pytest.raises(Unsupported, match="takes no projector"):
+        text_only.bound(open_model(FIXTURES / "mmproj-12b.gguf"))
+
+
+# ---------------------------------------------------------------- conversations
+
+
+@pytest.fixture(scope="module", params=list(PAIRS))
+def chat(request):
+    options = {
+        "context": 512, "n": 8, "device": "cpu", "threads": 2, "builtin-template": False, "kv": "f16",
+        "mmproj": str(FIXTURES / f"{request.param}.gguf"),
+    }  # fmt: skip
+    chat = load_chat(options, FIXTURES / f"{PAIRS[request.param]}.gguf")
+    chat.ready()
+    yield chat
+    chat.close()
+
+
+def png(seed: int, width: int = 150, height: int = 80) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+
+
+def asked(chat, *content, **fields):
+    message = {"role": "user", "content": list(content)}
+    return prepare(chat, json.dumps({"messages": [message], "temperature": 0, **fields}).encode())
+
+
+def image(seed: int) -> dict:
+    return {"type": "image_url", "image_url": {"url": png(seed)}}
+
+
+def words(text: str) -> dict:
+    return {"type": "text", "text": text}
+
+
+def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
+    request = asked(chat, words("see"), image(1)).generation
+    tokenizer = chat.model.tokenizer
+    (span,) = request.media
+    begin, end = (tokenizer.encode(text, parse_special=True)[0] for text in ("<|image>", "<image|>"))
+    assert request.prompt[span.start - 1] == begin and request.prompt[span.stop] == end
+    assert max(request.prompt[span.start : span.stop]) < 0 and len(span.rows) >= 70
+    assert tokenizer.decode(request.tokens, special=True).count("see") == 1
+
+
+def test_answers_depend_on_the_picture_and_the_second_time_it_is_cached(chat):
+    def answer(*content):
+        sorted_answer = chat.answer(asked(chat, *content).generation)
+        whole = sorted_answer.wait()
+        return whole.content, sorted_answer.generation
+
+    first, reading = answer(image(1), words("what is it"))
+    again, cached = answer(image(1), words("what is it"))
+    other, _ = answer(image(2), words("what is it"))
+    two, _ = answer(image(1), image(2), words("what is it"))
+    assert first == again and reading.prompt_tokens == cached.prompt_tokens
+    assert cached.cached_tokens == cached.prompt_tokens - 1
+    assert len({first, other, two}) == 3
+
+
+def test_what_cannot_be_seen_or_heard_is_refused(chat):
+    for content, said in (
+        (
+            (image(1) | {"image_url": {"url": "data:image/png;base64,AAAA"}},),
+            r"messages\[0\].content\[0\].image_url: the picture",
+        ),
+        ((image(1) | {"image_url": "https://example.org/a.png"},), "network"),
+        ((image(1), words("<|image|>")), "1 pictures were sent.*2 places"),
+        ((words("<|image|>"),), "0 pictures were sent"),
+        (tuple(image(n) for n in range(7)), "512"),
+    ):
+        with pytest.raises(BadRequest, match=said):
+            asked(chat, *content)
+    if chat.model.media.kind("audio") is None:
+        with pytest.raises(BadRequest, match="cannot hear"):
+            asked(chat, {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}})
+
+
+def test_a_recording_is_heard(chat):
+    if chat.model.media.kind("audio") is None:
+        pytest.skip("this projector has no ears")
+    import soundfile
+
+    out = io.BytesIO()
+    soundfile.write(out, np.sin(np.arange(8_000) * 0.1) * 0.5, 8_000, format="WAV")
+    data = base64.b64encode(out.getvalue()).decode()
+    request = asked(
+        chat, {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, words("hm")
+    ).generation
+    (span,) = request.media
+    assert len(span.rows) == 25 and not span.whole
+    assert chat.answer(request).wait().content
+
+
+def test_ollama_s_pictures_are_the_same(chat):
+    from golem_core.server.ollama_request import read_chat, read_generate
+
+    body = {"model": "m", "options": {"temperature": 0}}
+    picture = png(1).partition(",")[2]
+    message = {"role": "user", "content": "see", "images": [picture]}
+    _, one = read_chat(chat, json.dumps(body | {"messages": [message]}).encode())
+    _, two = read_generate(chat, json.dumps(body | {"prompt": "see", "images": [picture]}).encode())
+    mine = asked(chat, words("see"), image(1))
+    assert one is not None and two is not None
+    assert one.generation.prompt == two.generation.prompt == mine.generation.prompt
+    with pytest.raises(BadRequest, match=r"images\[0\]"):
+        read_generate(chat, json.dumps(body | {"prompt": "see", "images": ["@"]}).encode())
+
+
+def test_the_terminal_s_picture_goes_with_the_first_text(chat, tmp_path, capsys):
+    from golem_core.terminal import Terminal, asked_media
+
+    path = tmp_path / "a.png"
+    path.write_bytes(base64.b64decode(png(1).partition(",")[2]))
+    media = asked_media(chat, {"image": [str(path)], "audio": [], "raw": False})
+    terminal = Terminal(chat, raw=False, stats=True, media=media)
+    terminal.answer("what is it")
+    terminal.answer("and now")
+    said = capsys.readouterr().err
+    assert said.count("cached") == 2 and len(terminal.history) == 4
+
+
+def test_a_model_is_loaded_with_a_projector_or_refused(tmp_path):
+    with load(FIXTURES / "gemma4-e2b.gguf", projector=FIXTURES / "mmproj-e2b.gguf", threads=2, context=256) as model:
+        assert model.encoder is not None and model.model.media is not None
+        text = model.generate(model.tokenize("hello", special=True), max_tokens=4, temperature=0).text()
+    with load(FIXTURES / "gemma4-e2b.gguf", threads=2, context=256) as plain:
+        assert plain.encoder is None
+        assert plain.generate(plain.tokenize("hello", special=True), max_tokens=4, temperature=0).text() == text
+    with pytest.raises(BadFile):
+        load(FIXTURES / "gemma4-e2b.gguf", projector=tmp_path / "none.gguf")
