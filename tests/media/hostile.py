@@ -1,8 +1,8 @@
 """Files that nobody should have to decode, and odd ones that somebody may well send: made here, a few hundred of them.
 
 Run as a program, it decodes what is in the folder that it is given, one after another, and writes what became of each
-as JSON lines: the name, the refusal or null, the shape or null, the seconds; then the peak of the process's memory in
-bytes.  A file there is named after its kind.
+as JSON lines: the name, the refusal or null, the shape or null, the seconds of work; then the peak of the process's
+memory in bytes.  A file there is named after its kind.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def good_pictures() -> Iterator[File]:
     exif = Image.Exif()
     exif[0x0112] = 6
     upright = chunk(b"eXIf", exif.tobytes()[6:])
-    large = png(7_000, 7_100, upright, color=6, idat=zeros(7_100 * 28_001))
-    yield File("PNG of 50 million pixels with alpha, lying", "image", "taken", large)
+    large = png(6_000, 5_990, upright, color=6, idat=zeros(5_990 * 24_001))
+    yield File("PNG of 36 million pixels with alpha, lying", "image", "taken", large)
     noisy = chunk(b"tEXt", b"Comment\0" + b"x" * 5000)
     raw = b"".join(b"\0" + bytes(30) for _ in range(10))
     yield File("PNG with a long text", "image", "taken", png(10, 10, noisy, idat=zlib.compress(raw)))
@@ -130,7 +130,7 @@ def bad_pictures() -> Iterator[File]:
             for at in rng.integers(0, len(data) if number % 2 else min(len(data), 120), 1 + number):
                 hurt[at] ^= 1 << int(rng.integers(8))
             yield File(f"{form} damaged {number}", "image", "either", bytes(hurt))
-    for width, height in ((60_000, 60_000), (2**31 - 1, 2**31 - 1), (2**31 - 1, 1), (7100, 7100), (10_000, 9_000)):
+    for width, height in ((60_000, 60_000), (2**31 - 1, 2**31 - 1), (2**31 - 1, 1), (6001, 6001), (10_000, 9_000)):
         yield File(f"PNG claims {width} × {height}", "image", "refused", png(width, height), "pixels")
     yield File("PNG of no size", "image", "refused", png(0, 10))
     yield File(
@@ -290,13 +290,13 @@ def main() -> None:
 
     for path in sorted(Path(sys.argv[1]).iterdir()):
         data, refusal, shape = path.read_bytes(), None, None
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             array = decode_picture(data) if path.suffix == ".image" else decode_recording(data, 16_000)
             shape = array.shape
         except BadRequest as error:
             refusal = str(error)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         print(json.dumps({"name": path.stem, "refusal": refusal, "shape": shape, "seconds": seconds}), flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     print(json.dumps({"peak": peak}))
