@@ -98,7 +98,7 @@ class Pixels:
         canvas = np.zeros((h, w, 3), np.uint8)
         top, left = (h - inner.shape[0]) // 2, (w - inner.shape[1]) // 2
         canvas[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
-        return (canvas.astype(np.float32) / 255 - np.float32(self.mean)) / np.float32(self.std)
+        return (canvas.astype(np.float32) / 255 - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
 
     def patches(self, canvas: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Patches (n, 3 * patch * patch), colour by colour, with the column and the row of each (n,).
