@@ -239,7 +239,7 @@ def run(path: Path, wanted: Sequence[Workload], options: Mapping[str, Any]) -> d
     with open_model(path) as file:
         model = plugins.architecture(file.architecture).open(file)
         if not isinstance(model, ChatModel):
-            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not a conversation model")
+            raise Unsupported(f"{path} does not hold a conversation model")
         device = kind.open(settings)
         try:
             slots = max(test.batch for test in wanted)

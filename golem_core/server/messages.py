@@ -137,7 +137,7 @@ def _part(part: Any, where: str, reader: MediaReader | None) -> str | Medium:
         if isinstance(part.get("text"), str):
             return part["text"]
         raise _bad(f"{where}.text: expected a text, got {shown(part.get('text'))}")
-    if kind not in _MEDIA:
+    if not isinstance(kind, str) or kind not in _MEDIA:
         raise _bad(f"{where}.type: {shown(kind)} is not a part that this server reads (text, image_url, input_audio)")
     name, key = _MEDIA[kind]
     source = part.get(kind)

@@ -29,6 +29,10 @@ class Refusal:
     details: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # A message may quote what a client sent, lone surrogates among it, which no answer and no log can carry.
+        object.__setattr__(self, "message", self.message.encode(errors="backslashreplace").decode())
+
     @property
     def type(self) -> str:
         """The word that OpenAI's clients know this status by."""

@@ -344,3 +344,11 @@ def test_every_answer_of_a_random_model_is_valid_under_a_random_schema(block):
             ended += 1
             Draft202012Validator(schema).validate(json.loads(text))
     assert ended > 50
+
+
+def test_as_many_optional_members_as_can_be_followed():
+    """More would take the compiler's stack, and the whole process with it."""
+    properties = {f"p{i}": {"type": "integer"} for i in range(501)}
+    with pytest.raises(BadRequest, match="501 names that are not required; at most 500 can be followed"):
+        parse_schema({"type": "object", "properties": properties})
+    parse_schema({"type": "object", "properties": properties, "required": ["p3"]})

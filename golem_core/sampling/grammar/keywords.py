@@ -12,6 +12,7 @@ MOST_ITEMS = 10_000
 LONGEST_TEXT = 100_000
 LONGEST_NAME = 64  # of a property beside others that are not named
 LARGEST = 6_000  # schemas and values in one schema
+MOST_OPTIONAL = 500  # members of an object that may be left out: each nests in the one before when compiled
 
 REFUSED = (
     "pattern",

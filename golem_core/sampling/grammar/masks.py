@@ -166,7 +166,7 @@ class GrammarMatcher:
     def mask(self, size: int | None = None) -> TokenSet:
         """Which tokens may come next, of those below `size`, by default those of the vocabulary.
 
-        Whether the answer may end is not in it.  Raises GolemError where the grammar is too ambiguous to go on.
+        Whether the answer may end is not in it.  Raises BadRequest where the grammar is too ambiguous to go on.
         """
         size = self._vocabulary.size if size is None else size
         bits = bytearray(self._matcher.compute_bitmask())
@@ -190,4 +190,4 @@ class GrammarMatcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GolemError(f"the grammar can't be followed further: {self._matcher.get_error().splitlines()[0]}")
+            raise BadRequest(f"the grammar can't be followed further: {self._matcher.get_error().splitlines()[0]}")

@@ -32,6 +32,7 @@ from golem_core.sampling.grammar.keywords import (
     LONGEST_NAME,
     LONGEST_TEXT,
     MOST_ITEMS,
+    MOST_OPTIONAL,
     OF_ARRAYS,
     OF_OBJECTS,
     OF_STRINGS,
@@ -296,6 +297,11 @@ class _Reader:
             members[name] = member(key, self.node(schema, place, depth + 1))
         must = [members[name] for name in members if name in required]
         may = [members[name] for name in members if name not in required]
+        if len(may) > MOST_OPTIONAL:
+            self.fail(
+                f"properties at {path}/properties has {len(may)} names that are not required; at most {MOST_OPTIONAL} "
+                "can be followed"
+            )
         if more is not None and more is not False:
             long = next((name for name in members if len(name) > LONGEST_NAME), None)
             if long is not None:

@@ -14,10 +14,31 @@ from golem_core import GolemError, LoadProgress
 
 @click.command("decide")
 @click.option(
-    "model", "-model", "--model", metavar="DIR", envvar="GOLEM_LAYA", required=True, help="The checkpoint's directory."
+    "model",
+    *("-laya", "--laya", "-model", "--model"),
+    metavar="DIR",
+    envvar="GOLEM_LAYA",
+    required=True,
+    help="The checkpoint's directory.  [GOLEM_LAYA]",
 )
-@click.option("device", "-device", "--device", metavar="NAME", envvar="GOLEM_DEVICE", default="cpu", show_default=True)
-@click.option("threads", "-threads", "--threads", type=click.IntRange(1), envvar="GOLEM_THREADS")
+@click.option(
+    "device",
+    "-device",
+    "--device",
+    metavar="NAME",
+    envvar="GOLEM_DEVICE",
+    default="cpu",
+    help="The device that runs the model.  [GOLEM_DEVICE, default cpu]",
+)
+@click.option(
+    "threads",
+    "-threads",
+    "--threads",
+    type=click.IntRange(1),
+    metavar="N",
+    envvar="GOLEM_THREADS",
+    help="Threads of the device; by default it decides.  [GOLEM_THREADS]",
+)
 @click.argument("request", metavar="FILE")
 def decide(model: str, device: str, threads: int | None, request: str) -> None:
     """Answer the questions of the request in FILE ("-": standard input), and print the answer as JSON.

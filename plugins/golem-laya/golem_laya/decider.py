@@ -121,7 +121,7 @@ class Decider:
         """What is fed for each question.  Raises BadQuestion."""
         tokens, budget = self.checkpoint.tokens, self.checkpoint.budget
         read = [Question.read(name, asked) for name, asked in questions.items()]
-        ids = tokens.encode(state_text(state)) if read else []
+        ids = tokens.first(state_text(state), budget.whole) if read else []
         return [Asked(question, budget.sequence(question, tokens, ids)) for question in read]
 
     def passes(self, asked: Sequence[Asked]) -> Iterator[tuple[Asked, np.ndarray, np.ndarray]]:

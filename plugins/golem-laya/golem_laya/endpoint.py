@@ -76,7 +76,7 @@ def read(data: bytes) -> tuple[Any, dict[str, dict[str, Any]]]:
     except (ValueError, RecursionError):  # what is not UTF-8 and numbers of thousands of digits among them
         refuse(400, "request body must be valid JSON")
     if not isinstance(asked, dict):
-        refuse(400, "request body must be valid JSON: an object with 'state' and 'questions'")
+        refuse(400, "request body must be an object with 'state' and 'questions'")
     if "questions" not in asked:
         refuse(400, "request body must be an object with a 'questions' field")
     if asked.get("state") is None:

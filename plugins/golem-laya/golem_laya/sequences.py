@@ -39,6 +39,8 @@ class Budget:
 
         Raises BadQuestion where the options do not fit.
         """
+        if len(question.options) >= self.whole:  # known without reading them
+            raise BadQuestion(question.name, f"its {len(question.options)} options do not fit into {self.whole} tokens")
         options = [[tokens.mark, *tokens.encode(text)[:OPTION]] for text in question.options]
         left = self.head - sum(map(len, options))
         if left < HEAD:

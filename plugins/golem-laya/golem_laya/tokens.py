@@ -51,6 +51,17 @@ class Tokens:
         text = text.replace(self._mark_text, " ").translate(_SURROGATES)
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
+    def first(self, text: str, count: int) -> list[int]:
+        """The first `count` ids of a text, or all if it has fewer, without reading a long text to its end."""
+        size = 16 * count
+        while size < len(text):
+            cut = text.rfind(" ", size // 2, size)  # a word that is cut could become other tokens
+            ids = self.encode(text[: cut if cut > 0 else size])
+            if len(ids) > count + count // 4:
+                return ids[:count]
+            size *= 4
+        return self.encode(text)[:count]
+
     def _id(self, path: Path, text: str) -> int:
         found = self._tokenizer.token_to_id(text)
         if found is None:

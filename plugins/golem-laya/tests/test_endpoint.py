@@ -83,7 +83,7 @@ def test_no_questions_need_no_pass(client):
         (b'{"state": NaN, "questions": {}}', 400, "request body must be valid JSON"),
         (b'{"state": 1' + b"0" * 5000 + b', "questions": {}}', 400, "request body must be valid JSON"),
         (b"[" * 100_000, 400, "request body must be valid JSON"),
-        (b"[]", 400, "request body must be valid JSON"),
+        (b"[]", 400, "request body must be an object"),
         (b'{"state": "x"}', 400, "request body must be an object with a 'questions' field"),
         (b'{"questions": {}}', 400, "'state' is required"),
         (b'{"questions": {}, "state": null}', 400, "'state' is required"),
@@ -97,6 +97,16 @@ def test_what_cannot_be_answered_is_refused_with_a_detail(client, body, status, 
     refused = client.post("/v1/systemone", content=body, headers={"content-type": "application/json"})
     assert refused.status_code == status
     assert list(refused.json()) == ["detail"] and refused.json()["detail"].startswith(detail)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [{"type": "\udfff"}, {"type": "choice", "instructions": "?", "criteria": ["\ud800"]}, {"type": "noul"}],
+)
+def test_a_lone_surrogate_can_be_quoted(client, question):
+    body = json.dumps({"state": 1, "questions": {"\ud800": question}})
+    refused = client.post("/v1/systemone", content=body)
+    assert refused.status_code == 422 and refused.json()["detail"].startswith("laya: question")
 
 
 def test_other_refusals_have_the_same_envelope(client):

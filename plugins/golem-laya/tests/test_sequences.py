@@ -94,3 +94,13 @@ def test_tokens_are_the_librarys(name, checkpoint):
     ]
     for text in [*texts, "", " ", "x" * 1000]:
         assert checkpoint.tokens.encode(text) == library.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("text", ["Which team? " * 3000, "a" * 30_000, "ab\n" * 9000, " " * 20_000, "short", ""])
+def test_the_beginning_of_a_long_text_is_read_as_in_the_whole(checkpoint, text):
+    assert checkpoint.tokens.first(text, 100) == checkpoint.tokens.encode(text)[:100]
+
+
+def test_more_options_than_a_sequence_has_places_are_not_read():
+    with pytest.raises(BadQuestion, match="its 600 options do not fit"):
+        Budget(512, 192).sequence(question(["a"] * 600), None, [])
