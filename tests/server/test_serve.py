@@ -235,7 +235,8 @@ def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context,
     def load(path: Path, *, context: int, slots: int, **others: Any) -> Any:
         fake = fake_chat(slots, context)
         fake.model.template = fake.template
-        return SimpleNamespace(model=fake.model, engine=SimpleNamespace(slot_context=context // slots), close=None)
+        engine = SimpleNamespace(slot_context=context // slots)
+        return SimpleNamespace(model=fake.model, engine=engine, encoder=None, close=None)
 
     monkeypatch.setattr("golem_core.api.load", load)
     options = {"context": context, "parallel": slots, "device": "cpu", "threads": None, "n": 5}
