@@ -66,6 +66,8 @@ class AnswerSorter:
         self._held = ""  # line ends or blanks that leave if more of the same kind follows
         self._calls: list[str] = []
         self._after_mark = thinking  # line ends right after a mark are dropped
+        self._before = ""  # the end of what came in this state, in which a mark could begin
+        self._dropped = False  # a mark went, and what stood before it may make one with what follows
         self._trims = self._tools is not None and markers.trims
         self._fresh = True  # no content has left yet
 
@@ -97,6 +99,7 @@ class AnswerSorter:
 
     def _look_for(self, marks: dict[str, str]) -> None:
         self._marks = marks
+        self._longest = max(map(len, marks), default=0)
         longest_first = sorted(marks, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else None
 
@@ -117,6 +120,13 @@ class AnswerSorter:
                 if not self._buffer:
                     break
                 self._after_mark = False
+            if self._dropped:
+                rest = self._rest_of_mark(final=final)
+                if rest is None:
+                    break
+                self._buffer = self._buffer[rest:]
+                self._dropped = self._after_mark = rest > 0
+                continue
             undecided = len(self._buffer) if final else self._undecided()
             found = self._pattern.search(self._buffer) if self._pattern else None
             if found is not None and found.start() >= undecided:
@@ -127,6 +137,7 @@ class AnswerSorter:
                 self._look_for({})
                 continue
             out += self._emit(before)
+            self._before = (self._before + before)[-self._longest :] if self._longest else ""
             if found is None:
                 self._buffer = self._buffer[undecided:]
                 break
@@ -145,10 +156,22 @@ class AnswerSorter:
             best = at if at >= 0 else best
         return best
 
+    def _rest_of_mark(self, *, final: bool) -> int | None:
+        """How much of the buffer completes a mark that begins in what came before; None: that is yet to be seen."""
+        waiting = False
+        for mark in sorted(self._marks, key=len, reverse=True):
+            for size in range(1, len(mark)):
+                if self._before.endswith(mark[:size]):
+                    if self._buffer.startswith(mark[size:]):
+                        return len(mark) - size
+                    waiting |= mark[size:].startswith(self._buffer)
+        return None if waiting and not final else 0
+
     def _turn(self, mark: str) -> list[Reasoning | Content]:
         """What a mark does where it stands."""
         out: list[Reasoning | Content] = []
         self._after_mark = True
+        state = self._state
         if self._state == "reasoning" and mark == "thought":
             self._held = ""
             self._state = "content"
@@ -163,6 +186,9 @@ class AnswerSorter:
             self._state = "call"
             self._calls.append(self._buffer)
             self._buffer = ""
+        self._dropped = self._state == state
+        if not self._dropped:
+            self._before = ""
         return out
 
     def _emit(self, text: str, *, end: bool = False) -> list[Reasoning | Content]:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from golem_core.text import AnswerSorter, Call, Calls, Content, JsonCalls, Markers, Reasoning, UnreadableCall
@@ -225,6 +225,8 @@ def test_any_split_follows_the_rules_on_the_whole_text(
 
 @settings(deadline=None)
 @given(split_texts(), st.booleans())
+@example(("<think><<think>tool_call>", ["<think><<think>tool_call>"]), False)
+@example(("<think><<think>tool_call>", list("<think><<think>tool_call>")), False)
 def test_no_piece_of_the_answer_has_a_mark_in_it(case: tuple[str, list[str]], thinking: bool) -> None:
     sorter = AnswerSorter(ANGLE, thinking=thinking, tools={})
     sent = [event for piece in case[1] for event in sorter.push(piece)] + sorter.finish(cut=True)

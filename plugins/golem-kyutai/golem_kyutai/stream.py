@@ -90,6 +90,7 @@ class Stream:
             if len(self._partial):
                 self._add(np.zeros(self._group.frame - len(self._partial), np.float32))
             self._finished = True
+            self._words.duration = self.seconds
             self._group.changed.notify_all()
 
     def __enter__(self) -> Stream:

@@ -6,6 +6,7 @@ A token 0 says that a word begins, and where; the pieces of the word come behind
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from golem_kyutai.checkpoint import FRAME_RATE
 from golem_kyutai.pieces import FIRST_TEXT, Pieces, TextStream
@@ -38,7 +39,8 @@ class Word:
 class Words:
     """Collects tokens, one a step, into words.
 
-    `shift` is how many seconds were put in front of the sound; all times are without them.
+    `shift` is how many seconds were put in front of the sound; all times are without them.  `duration` is the sound's
+    in seconds once that is known: no word ends behind it, though steps go on until the last words are written.
     """
 
     pieces: Pieces
@@ -46,6 +48,7 @@ class Words:
     delay_steps: int
     shift: float = 0.0
     steps: int = 0
+    duration: float = inf
 
     def __post_init__(self) -> None:
         self._stream = TextStream(self.pieces)
@@ -71,13 +74,17 @@ class Words:
 
     def end(self, duration: float) -> Word | None:
         """The sound has ended, after `duration` seconds; -> the word that was under way."""
+        self.duration = duration
         self._written += self._stream.end()
         word = self._complete()
         self._close(duration + self.shift)
         return word
 
     def _now(self) -> float:
-        return (self.steps - self.delay_steps) / FRAME_RATE
+        return self._within((self.steps - self.delay_steps) / FRAME_RATE)
+
+    def _within(self, at: float) -> float:
+        return min(at, self.duration + self.shift)
 
     def _close(self, at: float) -> None:
         while self._open:
@@ -91,7 +98,7 @@ class Words:
         start = max(self._last - self.shift, 0.0)
         if self._open:  # no token said where this word begins, so behind the one before
             start = max(start, self._open[-1].said)
-        said = max(self._now() + 1 / FRAME_RATE - self.shift, start)
+        said = max(self._within(self._now() + 1 / FRAME_RATE) - self.shift, start)
         word = Word(self._written, start, self._tokens, said, self._log_probability)
         self._written, self._tokens, self._log_probability = "", [], 0.0
         self._open.append(word)

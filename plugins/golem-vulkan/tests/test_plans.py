@@ -13,7 +13,9 @@ from golem_vulkan.target import Target
 
 from golem_core import Graph, Plan, Planner, Weight, open_model, plugins
 
-FIXTURES = sorted(Path(__file__).parents[3].glob("*/*/tests/fixtures/[!m]*.gguf"))
+FIXTURES = sorted(
+    path for path in Path(__file__).parents[3].glob("*/*/tests/fixtures/*.gguf") if not path.name.startswith("mmproj")
+)
 WIDTHS = (1, 4, 8, 32, 128, 512)
 
 
