@@ -1,0 +1,1 @@
+"""Krea 2 for golem: a prompt goes in, and a picture comes out."""
