@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from golem_core.api import load as load
     from golem_core.api import load_embedder as load_embedder
     from golem_core.api import open_device as open_device
+    from golem_core.cli import option_command as option_command
     from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
     from golem_core.engine.media import or_given as or_given
     from golem_core.engine.roles import Architecture as Architecture
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from golem_core.graph import Value as Value
     from golem_core.graph import op as op
     from golem_core.graph import result as result
+    from golem_core.graph.device import free_memory as free_memory
     from golem_core.graph.looks import source as source
     from golem_core.graph.ops import rope_frequencies as rope_frequencies
     from golem_core.graph.planner import Buffer as Buffer
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from golem_core.hookspecs import hookimpl as hookimpl
     from golem_core.media.pictures import resize_picture as resize_picture
     from golem_core.options import Option as Option
+    from golem_core.plugins import version as version
     from golem_core.progress import LoadProgress as LoadProgress
     from golem_core.sampling import Candidates as Candidates
     from golem_core.sampling import Sampler as Sampler
@@ -85,9 +88,13 @@ if TYPE_CHECKING:
     from golem_core.sampling import SamplerStage as SamplerStage
     from golem_core.sampling import SamplingParams as SamplingParams
     from golem_core.server.app import Server as Server
+    from golem_core.server.bodies import read_body as read_body
+    from golem_core.server.bodies import shown as shown
+    from golem_core.server.bodies import whole as whole
     from golem_core.server.disconnect import unless_gone as unless_gone
     from golem_core.server.errors import Refusal as Refusal
     from golem_core.server.log import note_request as note_request
+    from golem_core.server.openapi import described as described
     from golem_core.server.sse import ByteStream as ByteStream
     from golem_core.text import Call as Call
     from golem_core.text import Calls as Calls
@@ -108,6 +115,7 @@ else:
         __name__,
         {
             "golem_core.api": "ChatAnswer LoadedModel load load_embedder open_device",
+            "golem_core.cli": "option_command",
             "golem_core.embedder": "LoadedEmbedder",
             "golem_core.engine.media": "or_given",
             "golem_core.engine.roles": (
@@ -121,6 +129,7 @@ else:
             "golem_core.graph": (
                 "Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op result"
             ),
+            "golem_core.graph.device": "free_memory",
             "golem_core.graph.ops": "rope_frequencies",
             "golem_core.graph.looks": "source",
             "golem_core.graph.planner": (
@@ -135,10 +144,13 @@ else:
                 "Call Calls CallSyntax ChatTemplate Content JsonCalls Markers Reasoning TaggedCalls "
                 "Tokenizer UnreadableCall tokenizer_from_metadata"
             ),
+            "golem_core.plugins": "version",
             "golem_core.server.app": "Server",
+            "golem_core.server.bodies": "read_body shown whole",
             "golem_core.server.disconnect": "unless_gone",
             "golem_core.server.errors": "Refusal",
             "golem_core.server.log": "note_request",
+            "golem_core.server.openapi": "described",
             "golem_core.server.sse": "ByteStream",
         },
     )

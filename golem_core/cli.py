@@ -19,7 +19,7 @@ from golem_core import plugins
 from golem_core.errors import GolemError, Unsupported
 from golem_core.options import Option
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "option_command"]
 
 
 def main() -> None:
@@ -130,7 +130,7 @@ class _Root(click.Group):
         """Add the command of that name, or all of them, those of plugins among them."""
         for each, (help_text, act, extra) in _COMMANDS.items():
             if name in (each, None) and each not in self.commands:
-                self.add_command(_command(each, help_text, act, extra()))
+                self.add_command(option_command(each, help_text, act, extra()))
         if name not in self.commands and not self._whole:
             self._whole = True
             plugins.installed().commands(self)
@@ -162,11 +162,12 @@ def _version_option() -> click.Option:
     )
 
 
-def _command(
-    name: str, help_text: str, act: Callable[[dict[str, Any]], None], extra: Sequence[click.Parameter]
+def option_command(
+    name: str, help_text: str, act: Callable[[dict[str, Any]], None], extra: Sequence[click.Parameter] = ()
 ) -> click.Command:
-    """A command that takes the installed options meant for it and gives them to `act` by their names."""
-    options = [option for option in plugins.options() if name in option.commands]
+    """A click command that takes the installed options meant for it, besides the parameters `extra`, and calls `act`
+    with the values of all by their names.  A switch for a kind of device is found in "device"."""
+    options = [option for option in plugins.options() if {name, "*"} & set(option.commands)]
     names = {option.name.replace("-", "_"): option.name for option in options}
 
     def call(**values: Any) -> None:

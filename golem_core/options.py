@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Option:
-    """One option of `golem serve` (and of the other commands named in `commands`).
+    """One option of `golem serve`, or of the commands named in `commands`; "*" is every one that takes options.
 
     `name` is the long name without dashes ("cache-ttl"); it is accepted with one dash and with two, and is the
     key under which the value is found in `server.options`.  `env` defaults to GOLEM_ and the name in capitals;
@@ -190,10 +190,8 @@ CORE_OPTIONS = (
         example="N",
         commands=_BOTH,
     ),
-    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=(*_ALL, "embed")),
-    Option(
-        "threads", "Threads of the device; by default it decides.", positive, example="N", commands=(*_ALL, "embed")
-    ),
+    Option("device", "The device that runs the model.", default="cpu", example="NAME", commands=("*",)),
+    Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=("*",)),
     Option(
         "kv",
         "How the device keeps keys and values: f16, f32 or q8_0 (8 bits, half the memory of f16); for the CPU.",

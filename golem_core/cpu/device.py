@@ -115,6 +115,10 @@ class CpuDevice:
         """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
         return quantize.rounded(weight_format(weight).form, x)
 
+    def free_memory(self) -> int | None:
+        """Bytes of memory that this process may have, in use or not; None where the system doesn't tell."""
+        return usable()
+
     def close(self) -> None:
         """Lets go of the weights; passes compiled before keep theirs."""
         self.matrices, self.vectors = {}, {}

@@ -93,3 +93,9 @@ class Device(Protocol):
     def close(self) -> None:
         """Lets go of the weights."""
         ...
+
+
+def free_memory(device: Device) -> int | None:
+    """Bytes that weights and passes may have on a device; None where it has no `free_memory()` that tells."""
+    tell = getattr(device, "free_memory", None)
+    return None if tell is None else tell()

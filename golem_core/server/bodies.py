@@ -13,7 +13,7 @@ import msgspec
 
 from golem_core.errors import BadRequest
 
-__all__ = ["Number", "read_json", "shown", "whole"]
+__all__ = ["Number", "read_body", "shown", "whole"]
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ Number = int | float | None
 """A JSON number or nothing: clients write whole numbers as 8.0 too."""
 
 
-def read_json(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
+def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
     """Decode `body` as a struct of type `kind`, and return it with the plain object that it was read from.
 
     Fields that the struct does not know are ignored; of repeated keys the last counts.

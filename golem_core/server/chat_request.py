@@ -18,7 +18,7 @@ from golem_core.engine import GenerationRequest, constraint
 from golem_core.errors import BadRequest
 from golem_core.sampling import SamplingParams
 from golem_core.sampling.params import LARGEST
-from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.constraints import asked_grammar
 from golem_core.server.messages import Message, conversation
 from golem_core.server.tools import declared_tools
@@ -84,7 +84,7 @@ class Asked:
 
 def prepare(chat: LoadedChat, body: bytes) -> Asked:
     """Read a request.  Raises BadRequest for the first thing about it that cannot be done."""
-    request, plain = read_json(body, ChatRequest)
+    request, plain = read_body(body, ChatRequest)
     return asked(chat, request, plain)
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from golem_core.embedder import unit
 from golem_core.errors import BadRequest
-from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.embedding import ServedEmbedder, check_count, embedded, numbers
 from golem_core.server.ollama_request import unloads
 from golem_core.server.openapi import described
@@ -99,7 +99,7 @@ async def _found(request: Request, served: ServedEmbedder, texts: Sequence[Seque
 
 
 def _read(served: ServedEmbedder, body: bytes) -> tuple[EmbedRequest, list[Sequence[int]], int | None]:
-    request, _ = read_json(_body(body), EmbedRequest)
+    request, _ = read_body(_body(body), EmbedRequest)
     unloads(request.keep_alive)
     dimensions = whole(request.dimensions, "dimensions")
     kept = served.loaded.check_dimensions(dimensions or None)
@@ -115,7 +115,7 @@ def _read(served: ServedEmbedder, body: bytes) -> tuple[EmbedRequest, list[Seque
 
 
 def _read_old(served: ServedEmbedder, body: bytes) -> Sequence[int] | None:
-    request, _ = read_json(_body(body), OldEmbedRequest)
+    request, _ = read_body(_body(body), OldEmbedRequest)
     unloads(request.keep_alive)
     return served.loaded.tokenize(request.prompt, truncate=True) if request.prompt else None
 

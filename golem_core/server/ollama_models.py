@@ -19,7 +19,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
-from golem_core.server.bodies import read_json
+from golem_core.server.bodies import read_body
 from golem_core.server.embedding import embedder_of
 from golem_core.server.openapi import described
 
@@ -175,7 +175,7 @@ def handlers(server: Server) -> list[Any]:
         return await asyncio.to_thread(shown, await request.body())
 
     def shown(body: bytes) -> Shown:
-        asking, _ = read_json(body, ShowRequest)
+        asking, _ = read_body(body, ShowRequest)
         asked = asking.model or asking.name
         if not asked:
             raise BadRequest("model: no model is named", param="model")

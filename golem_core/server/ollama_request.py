@@ -14,7 +14,7 @@ from golem_core.errors import BadRequest
 from golem_core.media.prompt import MOST_MEDIA, known
 from golem_core.media.sources import Medium, read_base64
 from golem_core.options import duration
-from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.chat_request import Asked, ChatRequest, asked
 from golem_core.server.messages import Message
 
@@ -97,7 +97,7 @@ class OllamaGenerate(OllamaCommon):
 
 def read_chat(chat: LoadedChat, body: bytes) -> tuple[OllamaChat, Asked | None]:
     """Read a request; None stands for one that asks for nothing but a loaded model.  Raises BadRequest."""
-    request, plain = read_json(body, OllamaChat)
+    request, plain = read_body(body, OllamaChat)
     unloads(request.keep_alive)
     if not request.messages:
         return request, None
@@ -106,7 +106,7 @@ def read_chat(chat: LoadedChat, body: bytes) -> tuple[OllamaChat, Asked | None]:
 
 def read_generate(chat: LoadedChat, body: bytes) -> tuple[OllamaGenerate, Asked | None]:
     """The same for a single prompt.  A model without a chat template continues it as it stands."""
-    request, plain = read_json(body, OllamaGenerate)
+    request, plain = read_body(body, OllamaGenerate)
     unloads(request.keep_alive)
     pictures = _pictures(chat, request.images, "images")
     if request.suffix:

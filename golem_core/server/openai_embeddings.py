@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from golem_core.embedder import unit
 from golem_core.errors import BadRequest
-from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.embedding import ServedEmbedder, check_count, embedded, numbers
 from golem_core.server.openapi import described
 
@@ -78,7 +78,7 @@ def handlers(served: ServedEmbedder) -> list[Any]:
 
 
 def _read(served: ServedEmbedder, body: bytes) -> tuple[EmbeddingsRequest, list[Sequence[int]], int | None]:
-    request, _ = read_json(body, EmbeddingsRequest)
+    request, _ = read_body(body, EmbeddingsRequest)
     if request.encoding_format not in (None, "", "float", "base64"):
         given = shown(request.encoding_format)
         raise BadRequest(f'encoding_format: expected "float" or "base64", got {given}', param="encoding_format")

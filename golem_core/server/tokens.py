@@ -11,7 +11,7 @@ from litestar import Request, post
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
-from golem_core.server.bodies import Number, read_json, shown, whole
+from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.chat_request import ChatRequest, rendered
 from golem_core.server.openapi import described
 
@@ -88,7 +88,7 @@ def handlers(server: Server) -> list[Any]:
 
 
 def _tokenize(chat: LoadedChat, body: bytes) -> Tokens:
-    request, _ = read_json(body, TokenizeRequest)
+    request, _ = read_body(body, TokenizeRequest)
     if request.content is None:
         raise BadRequest("content: there is no text to cut into tokens", param="content")
     tokenizer = chat.model.tokenizer
@@ -113,7 +113,7 @@ def _piece(found: bytes) -> str | list[int]:
 
 
 def _detokenize(chat: LoadedChat, body: bytes) -> Text:
-    request, _ = read_json(body, DetokenizeRequest)
+    request, _ = read_body(body, DetokenizeRequest)
     if request.tokens is None:
         raise BadRequest("tokens: there are no tokens to join", param="tokens")
     ids = [_token(chat, value, f"tokens[{index}]", "tokens") for index, value in enumerate(request.tokens)]
@@ -129,7 +129,7 @@ def _token(chat: LoadedChat, value: Number, where: str, param: str) -> int:
 
 
 def _apply_template(chat: LoadedChat, body: bytes) -> Prompt:
-    request, _ = read_json(body, ChatRequest)
+    request, _ = read_body(body, ChatRequest)
     if not request.messages:
         raise BadRequest("messages: the conversation has no message", param="messages")
     return Prompt(rendered(chat, request))

@@ -116,6 +116,10 @@ class VulkanDevice:
         inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
         return (np.rint(blocks * inverse) * (most / np.float32(127))).astype(np.float32).reshape(x.shape)
 
+    def free_memory(self) -> int:
+        """Bytes that may still be allocated of the device's own memory."""
+        return self.gpu.free_memory()
+
     def close(self) -> None:
         """Lets go of the weights, and of every pass."""
         self.pipelines.save()
