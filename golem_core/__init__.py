@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from golem_core.files import open_model as open_model
     from golem_core.files import open_safetensors as open_safetensors
     from golem_core.files import read_json as read_json
+    from golem_core.files import refuse_nan as refuse_nan
+    from golem_core.graph import RUNS as RUNS
+    from golem_core.graph import SCORED as SCORED
     from golem_core.graph import Columns as Columns
     from golem_core.graph import Device as Device
     from golem_core.graph import Graph as Graph
@@ -124,10 +127,11 @@ else:
             "golem_core.errors": "BadFile BadRequest GolemError Unavailable Unsupported",
             "golem_core.files": (
                 "Keys Metadata ModelFile TensorSpec Weight Weights block_tensors check_tensors "
-                "dequantize_rows encoded open_model open_safetensors read_json"
+                "dequantize_rows encoded open_model open_safetensors read_json refuse_nan"
             ),
             "golem_core.graph": (
-                "Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op result"
+                "RUNS SCORED Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op "
+                "result"
             ),
             "golem_core.graph.device": "free_memory",
             "golem_core.graph.ops": "rope_frequencies",

@@ -8,7 +8,7 @@ from .keys import Keys
 from .mapped import release_pages
 from .metadata import Metadata
 from .model import ModelFile, open_model, open_safetensors
-from .quants import DECODERS, dequantize, dequantize_rows
+from .quants import DECODERS, dequantize, dequantize_rows, refuse_nan
 from .safetensors import read_json
 from .types import GGUF_TYPES, SAFETENSORS_TYPES, TYPES, TensorType
 from .weights import Weight, Weights
@@ -34,5 +34,6 @@ __all__ = [
     "open_model",
     "open_safetensors",
     "read_json",
+    "refuse_nan",
     "release_pages",
 ]

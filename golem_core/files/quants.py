@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golem_core.errors import Unsupported
+from golem_core.errors import BadFile, Unsupported
 
 from .types import TYPES
 
@@ -53,13 +53,29 @@ def dequantize_rows(weight: Weight, rows: slice | Sequence[int] | np.ndarray) ->
     if isinstance(rows, slice) and stored.flags.c_contiguous and chosen.flags.c_contiguous:
         # Whole rows in one run: chunks need not end where rows do, so one long row is no exception.
         _decode_into(out.reshape(-1), chosen.reshape(-1), decoder, kind.block, kind.nbytes)
-        return out
-    step = max(1, _CHUNK_ELEMENTS // weight.width)
-    for start in range(0, len(chosen), step):
-        part = chosen[start : start + step]
-        part = part if isinstance(rows, slice) else stored[part]
-        _decode_into(out[start : start + step].reshape(-1), part.reshape(-1), decoder, kind.block, kind.nbytes)
+    else:
+        step = max(1, _CHUNK_ELEMENTS // weight.width)
+        for start in range(0, len(chosen), step):
+            part = chosen[start : start + step]
+            part = part if isinstance(rows, slice) else stored[part]
+            _decode_into(out[start : start + step].reshape(-1), part.reshape(-1), decoder, kind.block, kind.nbytes)
+    if weight.scale != 1:
+        out *= np.float32(weight.scale)
     return out
+
+
+def refuse_nan(weight: Weight, data: np.ndarray | None = None) -> None:
+    """Raises BadFile naming a weight of type F8_E4M3 that has codes which stand for no number; other types pass.
+
+    `data` (uint8): the part of the weight's that is looked at, by default all of it.  For devices that take a weight
+    over: products would spread such a code over all results.
+    """
+    if weight.type != "F8_E4M3":
+        return
+    codes = (weight.data if data is None else data).reshape(-1)
+    for start in range(0, len(codes), _CHUNK_ELEMENTS):
+        if ((codes[start : start + _CHUNK_ELEMENTS] & 0x7F) == 0x7F).any():
+            raise BadFile(f"tensor {weight.name!r}: a code of F8_E4M3 in it is NaN, no number")
 
 
 def _decode_into(out: np.ndarray, data: np.ndarray, decoder: Decoder, block: int, nbytes: int) -> None:
@@ -100,6 +116,18 @@ def f16(blocks: np.ndarray) -> np.ndarray:
 def bf16(blocks: np.ndarray) -> np.ndarray:
     """The upper half of a single."""
     return (np.ascontiguousarray(blocks).view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def f8_e4m3(blocks: np.ndarray) -> np.ndarray:
+    """Sign, 4 bits of exponent e, 3 of mantissa m: (1 + m/8) 2^(e - 7), and m/8 2^-6 where e is 0.
+
+    0x7f and 0xff are NaN, and there are no infinities (arXiv:2209.05433, E4M3; "fn" in other places).  A float16 has the same fields, of an
+    exponent 8 larger.
+    """
+    codes = np.arange(256, dtype=np.uint16)
+    values = ((codes & 0x80) << 8 | (codes & 0x7F) << 7).view(np.float16).astype(np.float32) * np.float32(256)
+    values[[0x7F, 0xFF]] = np.nan
+    return values[blocks]
 
 
 def q4_0(blocks: np.ndarray) -> np.ndarray:
@@ -244,6 +272,7 @@ DECODERS: dict[str, Decoder] = {
     "F32": f32,
     "F16": f16,
     "BF16": bf16,
+    "F8_E4M3": f8_e4m3,
     "Q4_0": q4_0,
     "Q4_1": q4_1,
     "Q5_0": q5_0,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from golem_core.errors import BadFile
+from golem_core.errors import BadFile, Unsupported
 
 from .types import TYPES
 
@@ -25,13 +25,15 @@ class Weight:
 
     `type` is the storage format's name ("F32", "Q4_0", ...), `shape` the sizes in row-major order (a matrix of a
     linear layer is (outputs, inputs)), `data` the (nbytes,) uint8 array in the file: mapped, read-only, not
-    necessarily aligned.  A tensor without dimensions has the shape (1,).
+    necessarily aligned.  A tensor without dimensions has the shape (1,).  `scale` is what every number of a type that
+    has none of its own (F8_E4M3) is multiplied by.
     """
 
     name: str
     type: str
     shape: tuple[int, ...]
     data: np.ndarray = field(repr=False)
+    scale: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -50,6 +52,12 @@ class Weight:
         """Bytes of one row of `width` elements."""
         kind = TYPES[self.type]
         return self.width // kind.block * kind.nbytes
+
+    def scaled(self, by: float) -> Weight:
+        """The same weight, every number of it times `by`.  Raises Unsupported unless its type is F8_E4M3."""
+        if self.type != "F8_E4M3":
+            raise Unsupported(f"{self.name}: weights of type {self.type} take no scale, only F8_E4M3")
+        return replace(self, scale=self.scale * by)
 
     def dequantize(self) -> np.ndarray:
         """A new float32 array of `shape`.  Raises Unsupported for a type that cannot be decoded."""

@@ -79,6 +79,7 @@ class Graph:
     combine = ops.combine
     concat = ops.concat
     conv1d = ops.conv1d
+    conv2d = ops.conv2d
     delta_net = ops.delta_net
     elu = ops.elu
     embed = ops.embed
@@ -96,6 +97,7 @@ class Graph:
     relu = ops.relu
     rms_norm = ops.rms_norm
     rope = ops.rope
+    rope_at = ops.rope_at
     route = ops.route
     scale = ops.scale
     sigmoid = ops.sigmoid
@@ -107,6 +109,7 @@ class Graph:
     table_rows = ops.table_rows
     take = ops.take
     transpose = ops.transpose
+    upsample = ops.upsample
     view = ops.view
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ a meaning the column facts of the rows at hand and the states of the pass.
 from __future__ import annotations
 
 from math import erf, pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,13 @@ from golem_core.graph.mixture import combine as combine
 from golem_core.graph.mixture import expert_linear as expert_linear
 from golem_core.graph.mixture import lookup as lookup
 from golem_core.graph.mixture import route as route
+from golem_core.graph.pictures import conv2d as conv2d
+from golem_core.graph.pictures import upsample as upsample
 from golem_core.graph.recurrence import causal_conv1d as causal_conv1d
 from golem_core.graph.recurrence import delta_net as delta_net
+from golem_core.graph.rotation import rope as rope
+from golem_core.graph.rotation import rope_at as rope_at
+from golem_core.graph.rotation import rope_frequencies as rope_frequencies
 from golem_core.graph.value import RUNS, SCORED, Value, check, op, result
 
 if TYPE_CHECKING:
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from golem_core.graph.reference import Run
 
 f32 = np.float32
-span = slice  # the op of that name, below, hides the built-in
 
 
 # ---------------------------------------------------------------- tables and products
@@ -93,7 +97,7 @@ def _(run: Run, x, weight, bias):
     return y if bias is None else y + bias
 
 
-# ---------------------------------------------------------------- norms and rotations
+# ---------------------------------------------------------------- norms
 
 
 @op()
@@ -158,54 +162,6 @@ def _(run: Run, x, block):
         y = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).reshape(-1, block)
         half *= 2
     return y.reshape(x.shape) * f32(block**-0.5)
-
-
-@op(facts=("position",))
-def rope(
-    g: Graph,
-    x: Value,
-    *,
-    base: float,
-    dims: int | None = None,
-    pairs: str = "halves",
-    factors: Weight | None = None,
-    scale: float = 1.0,
-) -> Value:
-    """Rotates pair j of every head of x (heads, dim) by position * scale * base^(-2j/dims) / factors[j].
-
-    The first `dims` components (default: all) form the pairs, (j, j + dims/2) for "halves" and
-    (2j, 2j + 1) for "neighbours"; the others pass unchanged.  `factors` is (dims/2,).  (arXiv:2104.09864)
-    """
-    check(len(x.shape) == 2, "x is not split into heads")
-    check(pairs in ("halves", "neighbours"), "pairs is neither 'halves' nor 'neighbours'")
-    turned = x.shape[-1] if dims is None else dims
-    check(turned % 2 == 0 and 0 < turned <= x.shape[-1], f"cannot rotate {turned} of {x.shape[-1]} components")
-    check(factors is None or factors.shape == (turned // 2,), "one factor per pair is needed")
-    return result(x.shape)
-
-
-def rope_frequencies(
-    dim: int, *, base: float, dims: int | None, factors: np.ndarray | None, scale: float
-) -> np.ndarray:
-    """Radians per position of each pair, float64 (dims/2,), for heads of size `dim`."""
-    turned = dims or dim
-    frequencies = scale * float(base) ** (-np.arange(0, turned, 2, dtype=np.float64) / turned)
-    return frequencies if factors is None else frequencies / np.asarray(factors, np.float64)
-
-
-@rope.define
-def _(run: Run, x, base, dims, pairs, factors, scale):
-    dims = dims or x.shape[-1]
-    angle = run.position[:, None, None] * rope_frequencies(
-        x.shape[-1], base=base, dims=dims, factors=factors, scale=scale
-    )
-    cos, sin = np.cos(angle).astype(f32), np.sin(angle).astype(f32)
-    half = dims // 2
-    a, b = (span(0, half), span(half, dims)) if pairs == "halves" else (span(0, dims, 2), span(1, dims, 2))
-    out = x.copy()
-    out[..., a] = x[..., a] * cos - x[..., b] * sin
-    out[..., b] = x[..., a] * sin + x[..., b] * cos
-    return out
 
 
 # ---------------------------------------------------------------- elementwise
@@ -328,9 +284,12 @@ def broadcast(a: Value, b: Value | Weight) -> Value:
     return result(a.shape)
 
 
-@op()
+@op(spread=("a", "b"))
 def add(g: Graph, a: Value, b: Value | Weight) -> Value:
-    """a + b; a weight (1,), (last axis,) or (1, last axis) is added to every row."""
+    """a + b; a weight (1,), (last axis,) or (1, last axis) is added to every row.
+
+    Where one value has the rows "runs" and the other columns, every column reads its conversation's row.
+    """
     return broadcast(a, b)
 
 
@@ -344,9 +303,12 @@ def _(run: Run, a, b):
     return a + spread(a, b)
 
 
-@op()
+@op(spread=("a", "b"))
 def mul(g: Graph, a: Value, b: Value | Weight) -> Value:
-    """a * b; a weight (1,), (last axis,) or (1, last axis) multiplies every row."""
+    """a * b; a weight (1,), (last axis,) or (1, last axis) multiplies every row.
+
+    Where one value has the rows "runs" and the other columns, every column reads its conversation's row.
+    """
     return broadcast(a, b)
 
 
@@ -411,15 +373,19 @@ def _(run: Run, x, start, stop):
 
 @op()
 def take(g: Graph, x: Value, rows: str = SCORED) -> Value:
-    """The rows of x that belong to the row set `rows`; the planner computes what leads to them for those only."""
-    check(rows == SCORED, "the only row set to take is 'scored'")
+    """The rows of x that belong to the row set `rows`; the planner computes what leads to them for those only.
+
+    "scored": those of the columns that are asked for.  "runs": of each conversation or text of the pass the row of its
+    first column in it.
+    """
+    check(rows in (SCORED, RUNS), "the row sets to take are 'scored' and 'runs'")
     check(x.rows == "all", f"x has the rows {x.rows!r} already")
     return result(x.shape, rows=rows)
 
 
 @take.define
-def _(run: Run, x, rows: Any):
-    return x[run.columns.scored]
+def _(run: Run, x, rows: str):
+    return x[run.columns.scored if rows == SCORED else [here.start for _, here in run.runs]]
 
 
 @op(facts=("runs",), across=("x",))

@@ -15,7 +15,7 @@ from typing import Any
 from golem_core.errors import Unsupported
 from golem_core.graph.graph import Graph
 from golem_core.graph.looks import offset, part, source
-from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Node, Recurrent, Value
+from golem_core.graph.value import ALL, RUNS, KVRing, Node, Recurrent, Value
 
 F32 = "f32"
 """The form every value has unless a device's kernels want another: float32, rows one after another."""
@@ -106,7 +106,9 @@ class Lowering:
     `plain` maps an op's name to an emitter that writes its results in float32.  `form(node, input)` is
     the form in which a node's plain emitter and the fusions rooted at it read an input.  `stride(size,
     form)` is the bytes of one row of `size` elements.  `convert(planner, value, form)` writes another form of a value
-    that lies there in float32.  `gather(planner, source, target)` copies the scored rows.
+    that lies there in float32.  `gather(planner, source, target)` copies the scored rows, or those of the runs' first
+    columns.  `runs`: every emitter can be asked for the rows "runs", `gather` too, and where an op spreads an input
+    with those rows over columns, its emitter knows it by the operand's rows; otherwise such graphs are refused.
     """
 
     plain: Mapping[str, Callable[[Planner, Node], None]]
@@ -115,6 +117,7 @@ class Lowering:
     stride: Callable[[int, str], int]
     convert: Callable[[Planner, Value, str], None]
     gather: Callable[[Planner, Operand, Operand], None]
+    runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class Planner:
         """Of every source that anyone reads: the rows that it is computed for."""
         self.find_rows()
         self.nodes = [n for n in graph.nodes if self.is_live(n) and not self.is_alias(n)]
-        if missing := sorted({n.op.name for n in self.nodes} - set(lowering.plain)):
+        if missing := sorted({n.op.name for n in self.nodes} - set(lowering.plain) | self.missing_for_runs()):
             raise Unsupported(f"the device has no kernels for the ops {', '.join(missing)}")
         self.readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
@@ -167,11 +170,11 @@ class Planner:
         """Sends the wish for rows up the graph; only inputs read `across` columns are needed for all of them."""
 
         def want(value: Value, rows: str) -> None:
+            rows = RUNS if value.rows == RUNS else rows
             value = source(value)
-            if value.rows == RUNS:
-                self.rows[value] = RUNS
-            elif value.state is None and self.rows.get(value) != ALL:
-                self.rows[value] = ALL if is_recurrent(value.node) else rows
+            if value.state is None:
+                same = self.rows.get(value, rows) == rows
+                self.rows[value] = rows if same and not is_recurrent(value.node) else ALL
 
         for value in self.graph.outputs.values():
             want(value, value.rows)
@@ -179,6 +182,7 @@ class Planner:
             if self.is_alias(node) or not self.is_live(node):
                 continue
             rows = self.node_rows(node)
+            self.rows |= {v: rows for v in node.results if v in self.rows}
             for name, x in node.args.items():
                 if isinstance(x, Value):
                     want(x, ALL if name in node.op.across else rows)
@@ -191,8 +195,21 @@ class Planner:
 
     def node_rows(self, node: Node) -> str:
         """The rows for which a node is computed."""
-        wishes = {self.rows[v] for v in node.results if v in self.rows} or {ALL}
-        return next(rows for rows in (ALL, RUNS, SCORED) if rows in wishes)
+        wishes = {self.rows[v] for v in node.results if v in self.rows}
+        return wishes.pop() if len(wishes) == 1 else ALL
+
+    def spreads(self, node: Node) -> bool:
+        """Whether columns read the row of their run."""
+        return self.node_rows(node) != RUNS and any(
+            isinstance(node[name], Value) and node[name].rows == RUNS for name in node.op.spread
+        )
+
+    def missing_for_runs(self) -> set[str]:
+        """What a device that knows nothing of runs' rows lacks."""
+        if self.lowering.runs:
+            return set()
+        taken = {"take(rows='runs')" for n in self.graph.nodes if n.op.name == "take" and n["rows"] == RUNS}
+        return taken | {f"{n.op.name} over runs" for n in self.nodes if self.spreads(n)}
 
     def sources(self, node: Node) -> list[Value]:
         return list(dict.fromkeys(source(x) for x in node.values if x.state is None))
@@ -239,7 +256,7 @@ class Planner:
         return found
 
     def matches_at(self, pattern: Pattern, node: Node, match: Match) -> bool:
-        if node.op.name not in pattern.ops or node in match.values():
+        if node.op.name not in pattern.ops or node in match.values() or self.spreads(node):
             return False
         names = list(pattern.inputs)
         orders = [names]
@@ -281,10 +298,10 @@ class Planner:
     def read(self, value: Value, form: str = F32, rows: str | None = None) -> Operand:
         """Where the rows of `value` lie in `form`; by default those that the step at hand is computed for.
 
-        What an op reads across columns is asked for with the rows "all".
+        What an op reads across columns is asked for with the rows "all".  Of a value of the rows "runs" it is those.
         """
         origin = source(value)
-        rows = rows or self.step_rows
+        rows = rows or (RUNS if value.rows == RUNS else self.step_rows)
         if form != F32 and (cut := part(value)) is not None:
             self.rows.setdefault(cut, self.rows[origin])
             if not any(place[:2] == (cut, form) for place in self.places):

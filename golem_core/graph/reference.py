@@ -37,6 +37,11 @@ class Run:
         return self.columns.inputs[name][self.pick]
 
     @property
+    def own_run(self) -> np.ndarray:
+        """Of every row the number of the run that it is of."""
+        return np.repeat(np.arange(len(self.runs)), [here.stop - here.start for _, here in self.runs])[self.pick]
+
+    @property
     def runs(self) -> list[tuple[int, slice]]:
         """(slot, its columns) for each conversation of the pass."""
         edges = np.flatnonzero(np.diff(self.columns.slot)) + 1
@@ -97,8 +102,11 @@ class Reference:
         self.before = (self.save(int(columns.slot[0])), columns) if columns.tentative else None
         known: dict[Value, Any] = {}
         for node in self.graph.nodes:
-            run = Run(columns, self.states, node.values[0].rows if node.values else ALL)
+            run = Run(columns, self.states, node.rows)
             args = {name: self.given(known, x) for name, x in node.args.items()}
+            for name in node.op.spread:
+                if isinstance(x := node[name], Value) and x.rows == RUNS != node.rows:
+                    args[name] = args[name][run.own_run]
             if self.round_input and node.op.name in ("linear", "expert_linear"):
                 args["x"] = self.round_product(node.args["weight"], args["x"])
             made = node.op.meaning(run, *args.values())  # type: ignore[misc]

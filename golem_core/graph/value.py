@@ -66,11 +66,15 @@ class Recurrent:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One application of an op: its arguments by name and the values that it results in."""
+    """One application of an op: its arguments by name and the values that it results in.
+
+    `rows` is the row set of the inputs that are read row by row.
+    """
 
     op: Op[Any, Any]
     args: dict[str, Any]
     results: list[Value] = field(default_factory=list)
+    rows: str = ALL
 
     @property
     def values(self) -> list[Value]:
@@ -136,15 +140,21 @@ class Op(Generic[P, R]):
     """A typed function of the vocabulary: its signature is inputs and attributes, its body the shape rule.
 
     `across` names the inputs of which every row counts for every row of the result; all others are
-    read row by row, and the result has their row set.  `facts` names the column facts that it reads.
-    `meaning` is what it computes, in numpy: called with the run, then the arguments as arrays with a
+    read row by row, and the result has their row set.  Those that `spread` names may have the rows "runs" where
+    the others have columns: every column then reads the row of its conversation.  `facts` names the column facts that
+    it reads.  `meaning` is what it computes, in numpy: called with the run, then the arguments as arrays with a
     leading axis of rows.
     """
 
     def __init__(
-        self, rule: Callable[Concatenate[Graph, P], R], facts: tuple[str, ...], across: tuple[str, ...], name: str
+        self,
+        rule: Callable[Concatenate[Graph, P], R],
+        facts: tuple[str, ...],
+        across: tuple[str, ...],
+        spread: tuple[str, ...],
+        name: str,
     ):
-        self.rule, self.facts, self.across, self.name = rule, facts, across, name
+        self.rule, self.facts, self.across, self.spread, self.name = rule, facts, across, spread, name
         self.signature = inspect.signature(rule)
         self.meaning: Callable[..., Any] | None = None
         self.__doc__ = rule.__doc__
@@ -179,8 +189,8 @@ class Op(Generic[P, R]):
             made = self.rule(graph, *args, **kwargs)
         except GraphError as e:
             raise GraphError(f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {e}") from None
-        node = Node(self, named)
-        rows = row_set(self.name, [v for name, v in named.items() if isinstance(v, Value) and name not in self.across])
+        rows = row_set(self, {n: v for n, v in named.items() if isinstance(v, Value) and n not in self.across})
+        node = Node(self, named, rows=rows)
         specs: Sequence[Any] = made if isinstance(made, tuple) else [made]
         for spec in specs:
             node.results.append(spec.value(graph, node, rows))
@@ -213,17 +223,21 @@ def result(shape: Shape, rows: str | None = None, state: KVRing | Recurrent | No
     return Result(shape, rows, state)
 
 
-def row_set(name: str, values: list[Value]) -> str:
-    sets = {v.rows for v in values if v.state is None}
+def row_set(op: Op[Any, Any], values: dict[str, Value]) -> str:
+    """The row set of the inputs `values` that `op` reads row by row."""
+    sets = {v.rows for v in values.values() if v.state is None}
+    if len(sets) > 1 and all(name in op.spread for name, v in values.items() if v.rows == RUNS):
+        sets.discard(RUNS)
     if len(sets) > 1:
-        raise GraphError(f"{name}: inputs of different row sets, {', '.join(f'{v} of {v.rows!r}' for v in values)}")
+        listed = ", ".join(f"{v} of {v.rows!r}" for v in values.values())
+        raise GraphError(f"{op.name}: inputs of different row sets, {listed}")
     return sets.pop() if sets else ALL
 
 
-def op(*, facts: tuple[str, ...] = (), across: tuple[str, ...] = ()):
+def op(*, facts: tuple[str, ...] = (), across: tuple[str, ...] = (), spread: tuple[str, ...] = ()):
     """Decorator: makes an op of a shape rule; it gets the graph first, returns `result(...)` or a tuple of them."""
 
     def wrap(rule: Callable[Concatenate[Graph, P], R]) -> Op[P, Any]:
-        return Op(rule, facts, across, rule.__name__)
+        return Op(rule, facts, across, spread, rule.__name__)
 
     return wrap

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golem_core import Columns, Graph, KVRing, Recurrent, Value
+from golem_core import RUNS, Columns, Graph, KVRing, Recurrent, Value
 from golem_core.files import DECODERS
 
 from .weights import random_weight
@@ -144,6 +144,24 @@ for _pairs in ("halves", "neighbours"):
             g.output("normed", g.rope(g.rms_norm(y, weight, eps=1e-6), base=1e4, dims=dims, pairs=pairs))
 
 
+for _pairs, _dims, _blocks in (("halves", 32, 1), ("neighbours", 32, 1), ("halves", 28, 2), ("halves", 30, 3)):
+
+    @case(f"rope_at-{_pairs}-{_dims}in{_blocks}", tolerance=4e-6)
+    def _(g, rng, pairs=_pairs, dims=_dims, blocks=_blocks):
+        """Alone, normed, by places on three axes of columns and of the rows that are asked for, on into a ring."""
+        y, at = x(g, rng, 3, 32), x(g, rng, 3, scale=50.0)
+        count = dims // 2
+        how = {"axes": tuple((2 * j) % 3 for j in range(count)), "pairs": pairs, "blocks": blocks}
+        how["frequencies"] = tuple(float(f) for f in 100.0 ** -np.linspace(0, 1, count))
+        turned = g.rope_at(y, at, **how)
+        g.output("y", turned)
+        g.output("half", g.rope_at(y, g.scale(at, by=0.5), **how))
+        weight = random_weight(rng, "w", "F32", 32)
+        g.output("normed", g.rope_at(g.rms_norm(y, weight, eps=1e-6), at, **how))
+        g.output("bare", g.rope_at(g.rms_norm(y, eps=1e-6), at, **how))
+        g.output("scored", g.take(g.rope_at(g.silu(y), at, **how)))
+
+
 SEVERAL = [
     columns([(0, 0, 20), (1, 0, 7)], seed=1),
     columns([(2, 0, 33)], seed=2),
@@ -262,6 +280,34 @@ def _(g, rng):
     g.output("head", g.linear(g.gelu(wide), random_weight(rng, "w", "Q8_0", 40, 64)))
 
 
+def given(passes: list[Columns], name: str, *shape: int) -> list[Columns]:
+    """The same passes with rows of an input."""
+    dice = np.random.default_rng(11)
+    rows = [dice.normal(size=(len(p), *shape)) for p in passes]
+    return [Columns(p.token, p.position, p.slot, p.scored, inputs={name: r}) for p, r in zip(passes, rows, strict=True)]
+
+
+@case("runs", passes=given(TEXTS, "of all", 64), tolerance=5e-6)
+def _(g, rng):
+    """What the first column of each conversation has, and what its columns, or some of them, do with it."""
+    y, shift = x(g, rng, 3, 19), g.take(g.scale(x(g, rng, 3, 19), by=0.5), RUNS)
+    g.output("taken", shift)
+    g.output("sum", g.add(y, shift))
+    g.output("turned round", g.mul(shift, g.silu(y)))
+    g.output("scored", g.mul(g.take(y), shift))
+    g.output("of a run", g.add(g.pool(y, "mean"), shift))
+    first = g.take(g.input("of all", (64,)), RUNS)
+    steps = g.silu(g.linear(first, random_weight(rng, "w", "Q8_0", 128, 64), random_weight(rng, "b", "F32", 128)))
+    by, more = g.slice(steps, 0, 64), g.slice(steps, 64, 128)
+    wide = x(g, rng, 64)
+    normed = g.rms_norm(wide, random_weight(rng, "n", "F32", 64), eps=1e-6) * by + more
+    g.output("modulated", g.linear(normed, random_weight(rng, "v", "Q4_0", 24, 64)))
+    g.output("late", g.linear(g.take(wide + normed) * by, random_weight(rng, "u", "F16", 24, 64)))
+    g.output("position", g.take(g.rope(g.view(wide, (2, 32)), base=1e4), RUNS))
+    both = g.gelu(wide)
+    g.output("both", g.add(both, g.take(both, RUNS)))
+
+
 @case(
     "input",
     passes=[
@@ -279,10 +325,10 @@ def _(g, rng):
 
 
 # Runs longer and shorter than a window, of slots that come and go, some rows of which are asked for.
-RUNS = [*SEVERAL, columns([(1, 9, 2), (2, 34, 1), (0, 62, 5)], scored=[1, 2, 7], seed=6)]
+STRETCHES = [*SEVERAL, columns([(1, 9, 2), (2, 34, 1), (0, 62, 5)], scored=[1, 2, 7], seed=6)]
 for _features, _taps in ((64, 4), (19, 2), (8, 7)):
 
-    @case(f"causal_conv1d-{_features}x{_taps}", passes=RUNS)
+    @case(f"causal_conv1d-{_features}x{_taps}", passes=STRETCHES)
     def _(g, rng, features=_features, taps=_taps):
         for name, bias in (("plain", None), ("biased", random_weight(rng, "b", "F32", features))):
             weight = random_weight(rng, "w", "F32", features, taps)
@@ -299,7 +345,7 @@ for _length, _channels, _taps, _stride, _out in (
 ):
     for _type in ("F32", "F16", "BF16"):
 
-        @case(f"conv1d-{_type}-{_length}x{_channels}-{_taps}by{_stride}-{_out}", passes=RUNS)
+        @case(f"conv1d-{_type}-{_length}x{_channels}-{_taps}by{_stride}-{_out}", passes=STRETCHES)
         def _(g, rng, t=_type, length=_length, channels=_channels, taps=_taps, stride=_stride, out=_out):
             """Alone, and over the steps before the column too, of zeros or of the first step."""
             y = x(g, rng, length, channels)
@@ -314,9 +360,44 @@ for _length, _channels, _taps, _stride, _out in (
             g.output("apart", g.take(g.conv1d(y, each, b, stride=stride)))
 
 
+for _shape, _taps, _out in (
+    ((1, 1, 5), 3, 4),
+    ((3, 5, 7), 3, 24),
+    ((7, 2, 19), 1, 16),
+    ((2, 9, 40), 5, 3),
+    ((11, 37, 32), 3, 20),
+):
+    for _type in ("F32", "F16", "BF16", "F8_E4M3"):
+
+        @case(f"conv2d-{_type}-{'x'.join(map(str, _shape))}-{_taps}-{_out}", passes=of_lengths(1, 3))
+        def _(g, rng, t=_type, shape=_shape, taps=_taps, out=_out):
+            y, n = x(g, rng, *shape), taps * taps * shape[2]
+            w, b = random_weight(rng, "w", t, out, n), random_weight(rng, "b", "F32", out)
+            g.output("y", g.conv2d(y, w))
+            again = random_weight(rng, "again", t, 16, out, scale=0.1)
+            g.output("biased", g.conv2d(g.silu(g.conv2d(y, w, b)), again))
+
+
+@case("upsample", tolerance=0)
+def _(g, rng):
+    g.output("one", g.upsample(x(g, rng, 1, 1, 3)))
+    g.output("odd", g.upsample(x(g, rng, 3, 5, 19)))
+    g.output("twice", g.upsample(g.upsample(x(g, rng, 2, 3, 16))))
+
+
+@case("map", tolerance=5e-6)
+def _(g, rng):
+    """What works on the last axis, or entry by entry, on a map; and adding what a map was before."""
+    y, n = x(g, rng, 6, 7, 24), random_weight(rng, "n", "F32", 24)
+    normed = g.silu(g.rms_norm(y, n, eps=1e-6))
+    conv = g.conv2d(normed, random_weight(rng, "w", "BF16", 24, 9 * 24, scale=0.1), random_weight(rng, "b", "F32", 24))
+    g.output("block", y + g.scale(conv, by=0.5))
+    g.output("norms", g.layer_norm(y, n, eps=1e-5) + g.l2_norm(g.gelu(y), eps=1e-6) * n)
+
+
 for _key_heads, _heads, _dk, _dv in ((1, 1, 16, 8), (2, 6, 8, 8), (2, 2, 20, 16), (3, 3, 16, 96), (4, 8, 64, 64)):
 
-    @case(f"delta_net-{_key_heads}to{_heads}x{_dk}x{_dv}", passes=RUNS, tolerance=1e-5)
+    @case(f"delta_net-{_key_heads}to{_heads}x{_dk}x{_dv}", passes=STRETCHES, tolerance=1e-5)
     def _(g, rng, key_heads=_key_heads, heads=_heads, dk=_dk, dv=_dv):
         q, k = (g.l2_norm(x(g, rng, key_heads, dk), eps=1e-6) for _ in range(2))
         decay = g.scale(g.softplus(x(g, rng, heads)), by=-0.3)

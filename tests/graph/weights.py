@@ -24,6 +24,9 @@ def random_weight(rng: np.random.Generator, name: str, type_: str, *shape: int, 
             "BF16": lambda: (x.view(np.uint32) >> 16).astype(np.uint16),
         }[type_]()
         return Weight(name, type_, shape, np.frombuffer(raw.tobytes(), np.uint8))
+    if type_ == "F8_E4M3":  # every code that is a number, the smallest and the largest among them
+        codes = np.array([code for code in range(256) if code & 127 != 127], np.uint8)
+        return Weight(name, type_, shape, rng.choice(codes, int(np.prod(shape)))).scaled(scale / 128)
     kind = TYPES[type_]
     blocks = rng.integers(0, 256, (int(np.prod(shape)) // kind.block, kind.nbytes), dtype=np.uint8)
     for at in HALVES.get(type_, (0,)):
