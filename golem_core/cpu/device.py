@@ -45,9 +45,9 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
-FACTS = ("token", "position", "last", "slot", "index", "first", "end", "length", "aligned")
+FACTS = ("token", "position", "last", "slot", "index", "first", "end", "length", "aligned", "run")
 """What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies: its first
-column, its end, and where it would begin if every run before took a multiple of 16 columns."""
+column, its end, and where it would begin if every run before took a multiple of 16 columns; and that run's number."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
@@ -361,9 +361,9 @@ class CpuPass:
             raise ValueError("the columns of a slot do not lie together")
         n = self.counts[RUNS][0] = len(first)
         length = np.diff(first, append=len(slot))
-        for name in ("token", "position", "slot"):
+        for name in ("token", "position", "last", "slot"):
             self.facts[RUNS, name][:n] = getattr(columns, name)[first]
-        facts = {"first": first, "end": first + length, "length": length}
+        facts = {"first": first, "end": first + length, "length": length, "run": np.arange(n)}
         facts["aligned"] = np.cumsum(length + 15 & -16) - (length + 15 & -16)
         self.facts[RUNS, "index"][:n] = first
         for name, fact in facts.items():
@@ -418,8 +418,8 @@ def spare(tentative: int) -> int:
 
 def reads_runs(plan: Plan) -> bool:
     """Whether any step wants to know which columns belong together."""
-    facts = [a for step in plan.steps for a in step.args if isinstance(a, (Fact, Count))]
-    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in FACTS[4:]) for a in facts)
+    args = [a for step in plan.prologue + plan.steps for a in step.args if isinstance(a, (Fact, Count, Operand))]
+    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in FACTS[4:]) for a in args)
 
 
 def slot_bytes(ring: KVRing, length: int, kv: str) -> int:

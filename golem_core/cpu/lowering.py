@@ -71,7 +71,7 @@ class CpuLowering(AttentionLowering):
             *products,
         )
         plain = {name: getattr(self, name) for name in (*entrywise, *others)}
-        return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather)
+        return Lowering(plain, self.fusions(), self.form, self.stride, self.convert, self.gather, runs=True)
 
     def form(self, node: Node, name: str) -> str:
         if name != "x" or node.op.name not in ("linear", "expert_linear"):
@@ -213,9 +213,15 @@ class CpuLowering(AttentionLowering):
             else:
                 lead = a.size // a.shape[-1]
                 p.step(f"{name}_vector", x, x.stride, Vector(b), y, y.stride, lead, a.shape[-1], Count(y.rows))
-        else:
-            z, y = p.read(b), p.write(node.results[0])
+            return
+        z, y = p.read(b), p.write(node.results[0])
+        if x.rows == z.rows:
             p.step(name, x, x.stride, z, z.stride, y, y.stride, a.size, Count(y.rows))
+        else:
+            x, z = (z, x) if x.rows == RUNS else (x, z)
+            p.step(
+                f"{name}_run", x, x.stride, z, z.stride, Fact(y.rows, "run"), y, y.stride, a.size, Count(y.rows)
+            )  # fmt: skip
 
     add = mul = binary
 

@@ -121,8 +121,8 @@ def bf16(blocks: np.ndarray) -> np.ndarray:
 def f8_e4m3(blocks: np.ndarray) -> np.ndarray:
     """Sign, 4 bits of exponent e, 3 of mantissa m: (1 + m/8) 2^(e - 7), and m/8 2^-6 where e is 0.
 
-    0x7f and 0xff are NaN, and there are no infinities (arXiv:2209.05433, E4M3; "fn" in other places).  A float16 has the same fields, of an
-    exponent 8 larger.
+    0x7f and 0xff are NaN, and there are no infinities (arXiv:2209.05433, E4M3; "fn" in other places).  A float16 has
+    the same fields, its exponent 8 larger.
     """
     codes = np.arange(256, dtype=np.uint16)
     values = ((codes & 0x80) << 8 | (codes & 0x7F) << 7).view(np.float16).astype(np.float32) * np.float32(256)

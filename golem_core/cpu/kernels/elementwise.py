@@ -255,6 +255,14 @@ def binary(name: str, f: Callable[[Traced, Traced], Traced]) -> None:
             p, q, target = x + c * x_stride, z + c * z_stride, y + c * y_stride
             each_shared(n, thread, threads, lambda at, t: store(target + at, f(load(t, p + at), load(t, q + at))))
 
+    @kernel(f"{name}_run")
+    def of_runs(a: Traced, thread: Traced, threads: Traced) -> None:
+        """With the row of each column's run."""
+        x, x_stride, z, z_stride, run, y, y_stride, n, count = arguments(a, 9)
+        for c in loop(load("i64", count)):
+            p, q, target = x + c * x_stride, z + load("i64", run + c * 8) * z_stride, y + c * y_stride
+            each_shared(n, thread, threads, lambda at, t: store(target + at, f(load(t, p + at), load(t, q + at))))
+
     @kernel(f"{name}_vector")
     def of_vector(a: Traced, thread: Traced, threads: Traced) -> None:
         x, x_stride, w, y, y_stride, lead, n, count = arguments(a, 8)
