@@ -22,7 +22,6 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     experts,
     hadamard,
     orders,
-    pictures,
     products,
     program,
     quantize,
@@ -410,6 +409,13 @@ class CpuPass:
         """Puts back what `save` returned; None: zeros, as at the beginning of a conversation."""
         for i, states in enumerate(self.recurrent):
             states[self.shares[slot]] = 0 if saved is None else saved[i]
+
+    def close(self) -> None:
+        """Gives the pass's memory back; it doesn't run any more."""
+        self.width, self.arena, self.scratch = 0, zeroed(64), zeroed(64)
+        self.states, self.recurrent, self.outputs = {}, [], []
+        self.programs, self.results, self.input_rows = [], [], []
+        self.assembly.kept, self.kept_weights = [], ({}, {})
 
 
 def spare(tentative: int) -> int:

@@ -61,6 +61,10 @@ class Pass(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Gives the pass's own memory back, after which it doesn't run any more; the weights stay with the device."""
+        ...
+
 
 class Device(Protocol):
     """Something that runs graphs.  Weights that several graphs read are taken over once."""

@@ -111,6 +111,18 @@ def test_more_than_a_pass_holds_is_refused():
         p.run(Columns([1], [32], [0], []))
 
 
+def test_a_pass_that_is_closed_leaves_the_weights_to_others():
+    device, graph = CpuDevice(threads=1), model()
+    columns = Columns([1, 2], [0, 1], [0, 0], [1])
+    first = device.compile(graph, context=32, width=4)
+    expected = {name: rows.copy() for name, rows in first.run(columns).items()}
+    taken = dict(device.matrices)
+    assert taken
+    first.close()
+    again = device.compile(graph, context=32, width=4).run(columns)
+    assert device.matrices == taken and all(np.array_equal(again[name], rows) for name, rows in expected.items())
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_K"])
 def test_a_number_that_is_none_reaches_the_output(kind, poison):

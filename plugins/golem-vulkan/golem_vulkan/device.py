@@ -123,9 +123,8 @@ class VulkanDevice:
     def close(self) -> None:
         """Lets go of the weights, and of every pass."""
         self.pipelines.save()
-        for made in self.passes:
+        for made in [*self.passes]:
             made.close()
-        self.passes = []
         self.weights.close()
         self.pipelines.close()
         self.gpu.close()

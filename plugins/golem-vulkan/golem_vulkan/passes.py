@@ -269,6 +269,9 @@ class VulkanPass:
         self.recurrent.keep(slot, count)
 
     def close(self) -> None:
+        """Gives the pass's memory back; it doesn't run any more."""
+        if self in self.device.passes:
+            self.device.passes.remove(self)
         for r in self.recordings:
             r.close()
         self.recordings, self.runs, self.downloads = [], {}, {}

@@ -38,3 +38,22 @@ def test_experts_in_the_hosts_memory_give_the_same(device, capsys):
     assert "0.00 GB of weights, 0.00 GB of states" in capsys.readouterr().err
     assert opened.weights.arenas["host"].buffers and not device.weights.arenas["host"].buffers
     opened.close()
+
+
+def test_a_pass_that_is_closed_leaves_the_weights(device):
+    table = np.random.default_rng(3).normal(size=(8, 64)).astype(np.float32)
+    weight = Weight("table", "F32", table.shape, table.reshape(-1).view(np.uint8))
+
+    def graph() -> Graph:
+        g = Graph()
+        g.output("y", g.embed(weight))
+        return g
+
+    known, taken = len(device.passes), device.weights
+    first = device.compile(graph(), width=8)
+    arenas = list(taken.arenas["device"].buffers)
+    first.close()
+    assert len(device.passes) == known and not any(arena.buffers for arena in first.memory.values())
+    again = device.compile(graph(), width=8)
+    np.testing.assert_array_equal(again.run(Columns([5], [0], [0]))["y"], table[[5]])
+    assert taken.arenas["device"].buffers == arenas
