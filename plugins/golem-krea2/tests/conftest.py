@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from golem_core import Columns, Reference
+from golem_core.cpu.device import CpuDevice
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"krea2_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    return module("tiny")
+
+
+class ReferencePass:
+    """A pass by the definitions of the ops."""
+
+    def __init__(self, graph, slots: int, context: int, width: int):
+        self.width = width
+        self._reference = Reference(graph, slots=slots, context=context)
+
+    def run(self, columns: Columns) -> dict[str, np.ndarray]:
+        return self._reference.run(columns)
+
+    def close(self) -> None:
+        pass
+
+
+class ReferenceDevice:
+    name = "reference"
+
+    def compile(self, graph, *, slots=1, context=256, width=512, scored=None, progress=None) -> ReferencePass:
+        return ReferencePass(graph, slots, context, width)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=["reference"], scope="session")
+def device(request):
+    made = ReferenceDevice() if request.param == "reference" else CpuDevice(threads=2, kv="f32")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def files_of(tiny, tmp_path):
+    """What a network takes from `Files`, of tensors by name, for networks that do not go together."""
+
+    def make(**networks) -> SimpleNamespace:
+        found = {}
+        for name, tensors in networks.items():
+            prefix = ("model.",) if name == "encoder" else ("",)
+            found[name] = tiny.opened(tmp_path / f"{name}.safetensors", tensors, prefix)
+            found[f"{name}_shape"] = {"dit": tiny.DIT, "encoder": tiny.ENCODER, "vae": tiny.VAE}[name]
+        return SimpleNamespace(**found)
+
+    return make
