@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -134,6 +135,7 @@ def printable() -> list[str]:
     return [chr(byte if byte in own else next(others)) for byte in range(256)]
 
 
+@cache
 def vocabulary(words: str = TEXT, merges: int = 180) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Every byte, and the most frequent pairs of a text's words joined, again and again."""
     letters = printable()
@@ -168,6 +170,7 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
+@cache
 def whole_encoder() -> EncoderShape:
     return EncoderShape(len(vocabulary()[0]) + len(SPECIAL), 64, 4, 2, 16, 96, 5)
 
@@ -183,8 +186,27 @@ def random(specs: Iterable[TensorSpec], seed: int, around: Callable[[str], float
     return out
 
 
-def dit_file(dialect: str) -> tuple[dict[str, Stored], dict[str, np.ndarray]]:
-    """The DiT's tensors as a file has them, and the numbers that they mean."""
+File = tuple[dict[str, Stored], dict[str, np.ndarray]]
+"""Tensors as a file has them, and the numbers that they mean."""
+
+
+def dit_file(dialect: str) -> File:
+    file, meant = _dit_file(dialect)
+    return dict(file), dict(meant)
+
+
+def encoder_file() -> File:
+    file, meant = _encoder_file()
+    return dict(file), dict(meant)
+
+
+def vae_file() -> File:
+    file, meant = _vae_file()
+    return dict(file), dict(meant)
+
+
+@cache
+def _dit_file(dialect: str) -> File:
     values = random(WHOLE_DIT.tensors(), 1 + DIALECTS.index(dialect), lambda name: 0.0)
     file, meant, prefix = {}, {}, "" if dialect == "plain" else "model.diffusion_model."
     for name, x in values.items():
@@ -206,7 +228,8 @@ def dit_file(dialect: str) -> tuple[dict[str, Stored], dict[str, np.ndarray]]:
     return file, meant
 
 
-def encoder_file() -> tuple[dict[str, Stored], dict[str, np.ndarray]]:
+@cache
+def _encoder_file() -> File:
     file, meant = {}, {}
     for name, x in random(whole_encoder().tensors(), 3, lambda name: float("norm" in name)).items():
         if not name.endswith("_proj.weight"):
@@ -223,7 +246,8 @@ def encoder_file() -> tuple[dict[str, Stored], dict[str, np.ndarray]]:
     return file | {"scaled_fp8": ("F8_E4M3", (2,), b"\0\0")}, meant
 
 
-def vae_file() -> tuple[dict[str, Stored], dict[str, np.ndarray]]:
+@cache
+def _vae_file() -> File:
     values = random(VAE.tensors(), 4, lambda name: float("gamma" in name), size=1.3)
     meant = {name: (x.view(np.uint32) & 0xFFFF0000).view(np.float32) for name, x in values.items()}
     file = {name: stored(x, "BF16") for name, x in values.items()}
