@@ -13,7 +13,6 @@ import numpy as np
 from golem_core.engine.lending import Lender, Lent
 from golem_core.engine.media import MediaColumns
 from golem_core.graph import Columns
-from golem_core.graph.device import ListingPass
 from golem_core.sampling import Shortlist
 
 if TYPE_CHECKING:
@@ -49,8 +48,8 @@ class Runner:
         self._buffer = 0
         self._listed = 0
         """Of the largest logits of a row, how many the pass can list."""
-        if isinstance(compiled, ListingPass):
-            self._listed = compiled.prepare_lists(min(_MOST_LISTED, vocabulary), suppress)
+        if prepare := getattr(compiled, "prepare_lists", None):
+            self._listed = prepare(min(_MOST_LISTED, vocabulary), suppress)
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
         self.last_seconds = 0.0
         self.column_seconds = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -66,7 +66,6 @@ class Pass(Protocol):
         ...
 
 
-@runtime_checkable
 class ListingPass(Pass, Protocol):
     """A pass that finds the largest numbers of rows by itself, so that whole rows need not leave the device.
 
