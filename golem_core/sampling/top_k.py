@@ -8,18 +8,18 @@ from golem_core.sampling.rows import largest
 
 
 class TopK:
-    """Keeps the `most` largest candidates, the lower id on ties, in descending order."""
+    """Keeps `count` candidates, the lower id on ties, in descending order."""
 
-    def __init__(self, most: int):
-        self.most = most
+    def __init__(self, count: int):
+        self._count = count
 
     def apply(self, candidates: Candidates) -> None:
-        if self.most >= len(candidates):
+        if self._count >= len(candidates):
             return
         if candidates.descending:
-            candidates.keep(slice(self.most))
+            candidates.keep(slice(self._count))
         else:
-            candidates.keep(largest(candidates.logits, self.most))
+            candidates.keep(largest(candidates.logits, self._count))
             candidates.descending = True
 
 
