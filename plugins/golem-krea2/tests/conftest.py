@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from golem_krea2.checkpoint import Files
 
 from golem_core import Columns, Reference
 from golem_core.cpu.device import CpuDevice
@@ -14,7 +16,7 @@ from golem_core.cpu.device import CpuDevice
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"krea2_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
+    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
 
@@ -68,3 +70,26 @@ def files_of(tiny, tmp_path):
         return SimpleNamespace(**found)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def reference_device() -> type[ReferenceDevice]:
+    return ReferenceDevice
+
+
+@pytest.fixture(scope="session")
+def fakes() -> ModuleType:
+    return module("fakes")
+
+
+@pytest.fixture(scope="session")
+def directory(tiny, tmp_path_factory) -> Path:
+    """A ComfyUI directory with tiny networks."""
+    return tiny.write_directory(tmp_path_factory.mktemp("comfyui"))
+
+
+@pytest.fixture(scope="session")
+def files(directory):
+    opened = Files.open(directory)
+    yield opened
+    opened.close()

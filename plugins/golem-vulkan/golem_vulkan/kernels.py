@@ -26,8 +26,6 @@ PLAIN = (
     "delta_net",
     "entrywise",
     "hadamard",
-    "list",
-    "list_peaks",
     "lookup",
     "norm",
     "order",

@@ -1,0 +1,155 @@
+"""`golem draw`: a picture of a prompt, written to a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from golem_core import GolemError, LoadProgress, option_command
+from golem_krea2.request import CFG, SIZE, STEPS, STRENGTH, Settings
+
+HELP = """Draw a picture of PROMPT with Krea 2 and write it to a PNG file.
+
+A file that is there is left alone, and nothing is drawn, unless -force is given.  Without -o the file is named after
+the seed, krea2-SEED.png; "-o -" writes to standard output."""
+
+
+def draw() -> click.Command:
+    """The command."""
+    return option_command("draw", HELP, run, parameters())
+
+
+def parameters() -> list[click.Parameter]:
+    """The command's own, besides the installed options."""
+
+    def option(name: str, help_text: str, *, short: str | None = None, **settings: Any) -> click.Option:
+        names = [name.replace("-", "_"), f"-{name}", f"--{name}", *([short] if short else [])]
+        return click.Option(names, help=help_text, **settings)
+
+    return [
+        click.Argument(["prompt"]),
+        option("out", "The file to write.  [default: krea2-SEED.png]", short="-o", metavar="FILE"),
+        option("force", "Write over a file that is there.", is_flag=True),
+        option("size", "Multiples of 16 from 64, at most 1048576 pixels.", metavar="WxH", **shown(SIZE)),
+        option("steps", "Steps of the sampler, 1 to 100.", type=int, metavar="N", **shown(STEPS)),
+        option("cfg", "Guidance; 1 is none.", type=float, metavar="X", **shown(CFG)),
+        option("seed", "Starts the noise.  [default: another each time]", type=int, metavar="N"),
+        option("negative", "What is not to be seen; read where -cfg is not 1.", metavar="TEXT"),
+        option("lora", "The name of a file in the LoRA folder.", metavar="NAME"),
+        option("lora-strength", "How much it changes, 0 to 2.", type=float, metavar="X", **shown(STRENGTH)),
+        option("hide-prompt", "Keep the prompts out of the file.", is_flag=True),
+    ]
+
+
+def shown(default: Any) -> dict[str, Any]:
+    return {"default": default, "show_default": True}
+
+
+def run(options: Mapping[str, Any]) -> None:
+    """Draw what the options ask for.  Raises GolemError."""
+    from golem_krea2.studio import Studio
+
+    if options["krea2"] is None:
+        raise GolemError("no directory with Krea 2 is named; name one with -krea2 DIR or GOLEM_KREA2")
+    settings = Settings.checked(
+        options["prompt"],
+        negative=options["negative"],
+        size=options["size"],
+        steps=options["steps"],
+        cfg=options["cfg"],
+        seed=options["seed"],
+        lora=options["lora"],
+        lora_strength=options["lora_strength"],
+        hide_prompt=options["hide_prompt"],
+    )
+    out = options["out"] or f"krea2-{settings.seed}.png"
+    check_target(out, options["force"])
+    bars = Bars()
+    studio = Studio.open(options["krea2"], options, progress=bars.loading)
+    try:
+        studio.check(settings)
+        click.echo(studio.described, err=True)
+        with bars:
+            drawn = studio.draw(settings, bars.stepping(settings.steps))
+    finally:
+        studio.close()
+    write(out, drawn.png, options["force"])
+    facts = f"{settings.width}x{settings.height}, {settings.steps} steps, seed {settings.seed}, {drawn.seconds:.1f}s"
+    click.echo(f"{out}: {facts}", err=True)
+
+
+def check_target(out: str, force: bool) -> None:
+    """Raises GolemError where the picture could not be written at the end."""
+    if out == "-":
+        if sys.stdout.isatty():
+            raise GolemError('-o -: standard output is a terminal; name a file, or pipe it, as in "-o - | display"')
+        return
+    path = Path(out)
+    if path.is_dir():
+        raise GolemError(f"-o {out}: this is a folder")
+    if path.exists() and not force:
+        raise GolemError(f"-o {out}: the file is there; write over it with -force")
+    if not path.absolute().parent.is_dir():
+        raise GolemError(f"-o {out}: there is no folder {path.absolute().parent}")
+
+
+def write(out: str, data: bytes, force: bool) -> None:
+    if out == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with open(out, "wb" if force else "xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise GolemError(f"-o {out}: {error.strerror or error}") from None
+
+
+class Bars:
+    """What the terminal shows meanwhile: a bar while weights are taken over, and one of the steps."""
+
+    def __init__(self) -> None:
+        self._loading: LoadProgress | None = None
+        self._steps: Any = None
+
+    def loading(self, title: str) -> Callable[[int, int], None]:
+        """A bar of bytes, which takes the place of the one before."""
+        self._end()
+        self._loading = LoadProgress(title)
+        return self._loading
+
+    def stepping(self, steps: int) -> Callable[[int], None]:
+        """What is told of every step that is done."""
+        if not sys.stderr.isatty():
+            return lambda step: None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("drawing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._steps = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        task = self._steps.add_task("drawing", total=steps)
+
+        def told(step: int) -> None:
+            if step == 1:
+                self._end()
+                self._steps.start()
+            self._steps.update(task, completed=step)
+
+        return told
+
+    def _end(self) -> None:
+        if self._loading is not None:
+            self._loading.__exit__(None, None, None)
+            self._loading = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+        if self._steps is not None:
+            self._steps.stop()

@@ -1,0 +1,170 @@
+"""`golem draw`: the file that it writes, what it says, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import click
+import pytest
+from PIL import Image
+
+from golem_core import DeviceType, cli, hookimpl, plugins
+from golem_core.errors import GolemError
+
+
+@pytest.fixture
+def golem(directory, reference_device, monkeypatch, tmp_path, capfd):
+    """Runs the command on the definitions of the ops, in a folder of its own."""
+
+    class Plugin:
+        @hookimpl
+        def golem_devices(self):
+            return [DeviceType("reference", lambda: "numpy", lambda options: reference_device())]
+
+    plugin = Plugin()
+    plugins.manager().register(plugin, "reference device")
+    monkeypatch.chdir(tmp_path)
+    for name in ("GOLEM_KREA2", "GOLEM_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str, krea2: str | None = str(directory)) -> SimpleNamespace:
+        chosen = ["-device", "reference", *(["-krea2", krea2] if krea2 else [])]
+        error = None
+        try:
+            cli.cli.main(["draw", *chosen, *arguments], prog_name="golem", standalone_mode=False)
+        except (GolemError, click.ClickException) as raised:
+            error = raised
+        out, err = capfd.readouterr()
+        return SimpleNamespace(out=out, err=err, error=error)
+
+    yield run
+    plugins.manager().unregister(plugin)
+
+
+SMALL = ("-size", "64x64", "-steps", "2", "-seed", "5")
+
+
+def test_it_writes_a_picture(golem, tmp_path):
+    found = golem("a red fox", "-o", "fox.png", *SMALL)
+    assert found.error is None and found.out == ""
+    assert re.search(r"^krea2: encoder .* on reference, one at a time", found.err)
+    assert re.search(r"^fox\.png: 64x64, 2 steps, seed 5, \d+\.\ds$", found.err, re.MULTILINE)
+    with Image.open(tmp_path / "fox.png") as picture:
+        assert picture.size == (64, 64)
+        record = json.loads(picture.text["golem"])  # type: ignore[attr-defined]
+    assert record == {
+        **{"prompt": "a red fox", "negative": "", "width": 64, "height": 64, "steps": 2, "cfg": 1, "seed": 5},
+    }
+
+
+def test_the_file_is_named_after_the_seed(golem, tmp_path):
+    assert golem("a red fox", *SMALL).error is None
+    assert [path.name for path in tmp_path.iterdir()] == ["krea2-5.png"]
+
+
+def test_a_file_that_is_there_is_left_alone(golem, tmp_path):
+    (tmp_path / "fox.png").write_bytes(b"mine")
+    found = golem("a red fox", "-o", "fox.png", *SMALL)
+    assert str(found.error) == "-o fox.png: the file is there; write over it with -force"
+    assert (tmp_path / "fox.png").read_bytes() == b"mine"
+    assert golem("a red fox", "-o", "fox.png", "-force", *SMALL).error is None
+    assert (tmp_path / "fox.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_reach_the_file(golem, tmp_path):
+    found = golem(
+        *("a red fox", "--out", "fox.png", "--size", "96x64", "-steps", "2", "-seed", str(2**64 - 1), "-cfg", "2.5"),
+        *("-negative", "blur", "-hide-prompt"),
+    )
+    assert found.error is None
+    with Image.open(tmp_path / "fox.png") as picture:
+        assert picture.size == (96, 64)
+        record = json.loads(picture.text["golem"])  # type: ignore[attr-defined]
+    assert record["prompt"] == record["negative"] == "" and record["cfg"] == 2.5 and record["seed"] == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a fox", "-size", "100x100"), "size: 100x100 has a side of 100"),
+        ((" ",), "prompt: there is nothing to draw"),
+        (("a fox", "-lora", "../x"), "lora: expected the name of a file"),
+        (("a fox", "-lora", "x.safetensors"), "lora: there is no 'x.safetensors'"),
+        (("a fox", "-o", "none/fox.png"), "-o none/fox.png: there is no folder "),
+        (("a fox", "-o", "."), "-o .: this is a folder"),
+        (("cat " * 3000,), "prompt: "),
+        (("a fox", "-krea2-noise", "dice"), "-krea2-noise 'dice': expected rocm:P"),
+        (("a fox", "-krea2-vae", "none.safetensors"), "none.safetensors"),
+        (("a fox", "-device", "abacus"), "abacus"),
+        ((), "Missing argument 'PROMPT'"),
+    ],
+)
+def test_refusals(golem, tmp_path, arguments, message):
+    found = golem(*arguments)
+    assert found.error is not None
+    assert message in (
+        found.error.format_message() if isinstance(found.error, click.ClickException) else str(found.error)
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_is_needed(golem):
+    assert str(golem("a fox", krea2=None).error).startswith(
+        "no directory with Krea 2 is named; name one with -krea2 DIR"
+    )
+    assert "nowhere" in str(golem("a fox", krea2="nowhere").error)
+
+
+def test_the_variable_names_the_directory(golem, directory, monkeypatch, tmp_path):
+    monkeypatch.setenv("GOLEM_KREA2", str(directory))
+    assert golem("a fox", *SMALL, krea2=None).error is None
+    assert (tmp_path / "krea2-5.png").exists()
+
+
+def test_standard_output(golem, monkeypatch, tmp_path):
+    class Piped:
+        def __init__(self):
+            import io
+
+            self.buffer = io.BytesIO()
+
+        def isatty(self):
+            return False
+
+        def write(self, text):
+            raise AssertionError(text)
+
+        def flush(self):
+            pass
+
+    monkeypatch.setattr(sys, "stdout", Piped())
+    assert golem("a fox", "-o", "-", *SMALL).error is None
+    assert sys.stdout.buffer.getvalue().startswith(b"\x89PNG")
+    monkeypatch.setattr(Piped, "isatty", lambda self: True)
+    assert "standard output is a terminal" in str(golem("a fox", "-o", "-", *SMALL).error)
+    assert not list(tmp_path.iterdir())
+
+
+def test_steps_are_shown_on_a_terminal(monkeypatch, capfd):
+    from golem_krea2.command import Bars
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bars = Bars()
+    with bars:
+        bars.loading("loading the DiT")(1, 2)
+        told = bars.stepping(3)
+        for step in (1, 2, 3):
+            told(step)
+    assert "drawing" in capfd.readouterr().err
+
+
+def test_help_says_what_happens_to_files(capfd):
+    cli.cli.main(["draw", "-help"], prog_name="golem", standalone_mode=False)
+    out = " ".join(capfd.readouterr().out.split())
+    assert "A file that is there is left alone" in out
+    for option in ("-krea2", "-device", "-threads", "-size", "-lora-strength", "-krea2-noise", "-force"):
+        assert option in out
+    assert "-krea2-keep" not in out
