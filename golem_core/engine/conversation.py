@@ -10,7 +10,7 @@ from golem_core.engine.answer import AnswerText
 from golem_core.engine.media import inside
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
 from golem_core.engine.slots import Slot
-from golem_core.sampling import LogProbs, SamplerChain
+from golem_core.sampling import ListedLogProbs, LogProbs, SamplerChain, Shortlist
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
@@ -110,14 +110,23 @@ class Conversation:
         if reading:
             self.generation.read(count, whole=not self.reading)
 
-    def draw(self, logits: np.ndarray) -> tuple[Token, FinishReason | None]:
+    @property
+    def most(self) -> int | None:
+        """How many of the largest logits of a row say all about the next token; None: the whole row must be known."""
+        drawn = self._chain.most
+        return None if drawn is None else max(drawn, self.request.top_logprobs)
+
+    def draw(self, logits: np.ndarray | Shortlist) -> tuple[Token, FinishReason | None]:
         """The next token, and why the answer ends with it if it does.
 
-        `logits` is float32 (vocabulary,) and is overwritten.  Raises what a sampler raises.
+        `logits` is float32 (vocabulary,), or the `most` largest without the tokens that are never drawn; it is
+        overwritten.  Raises what a sampler raises.
         """
         request = self.request
-        logits[self._suppress] = -np.inf
         wanted = request.logprobs or request.top_logprobs > 0
+        if isinstance(logits, Shortlist):
+            return self._draw_listed(logits, wanted)
+        logits[self._suppress] = -np.inf
         if wanted:
             if self._untouched is None:
                 self._untouched = np.empty_like(logits)
@@ -129,6 +138,16 @@ class Conversation:
             return Token(token, text), reason
         table = LogProbs(self._untouched)
         return Token(token, text, table.of(token), tuple(table.top(request.top_logprobs))), reason
+
+    def _draw_listed(self, row: Shortlist, wanted: bool) -> tuple[Token, FinishReason | None]:
+        assert self._chain.most is not None
+        token = self._chain.draw(row.first(self._chain.most))
+        self._tokens.append(token)
+        text, reason = self._judge(token)
+        if not wanted:
+            return Token(token, text), reason
+        table = ListedLogProbs(row)
+        return Token(token, text, table.of(token), tuple(table.top(self.request.top_logprobs))), reason
 
     def _judge(self, token: int) -> tuple[str, FinishReason | None]:
         if token in self._ends:

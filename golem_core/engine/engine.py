@@ -23,11 +23,11 @@ from golem_core.engine.conversation import Conversation
 from golem_core.engine.drafting import prepare
 from golem_core.engine.lending import Lent
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, check, check_media
-from golem_core.engine.runner import Runner
+from golem_core.engine.runner import Row, Runner
 from golem_core.engine.scheduler import Chunk, patience, plan, reading_room
 from golem_core.engine.slots import SlotPool, SlotState
 from golem_core.errors import GolemError, Unavailable
-from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage
+from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage, Shortlist
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
@@ -207,7 +207,9 @@ class Engine:
             sizes["width"] = max(width or 0, media.together + self.slots)
         compiled, self._drafter = prepare(self.model, device, draft_n, sizes)
         self.width: int = min(sizes.get("width") or compiled.width, compiled.width)
-        self._runner = Runner(compiled, self.slots, self.model.vocab_size, media.width if media else None)
+        self._runner = Runner(
+            compiled, self.slots, self.model.vocab_size, media.width if media else None, self.model.suppress
+        )
         self.draft_n = self._drafter.most if self._drafter else 0
         recurrent = compiled if compiled.saved_bytes else None
         self._pool = SlotPool(
@@ -294,10 +296,7 @@ class Engine:
         self._wake_readers()  # now, because a running pass leaves the interpreter to them
         try:
             guesses = self._guess(chunks)
-            outputs = self._runner.run(chunks, waited, guesses)
-            logits = outputs["logits"]
-            if len(logits) != len(scored) + len(guesses):
-                raise ValueError(f"{len(logits)} rows of logits for {len(scored) + len(guesses)} scored columns")
+            rows, outputs = self._runner.run(chunks, waited, guesses)
             if not guesses:
                 self._have_fed(chunks, outputs)
         except Exception as error:  # whatever a device raises concerns the conversations in this pass only
@@ -313,14 +312,14 @@ class Engine:
         if self._to_draw.empty():
             self._last_drawn = time.perf_counter()
         if guesses:
-            self._draw_along(scored[0], guesses, outputs)
+            self._draw_along(scored[0], guesses, rows, outputs["hidden"])
             return
         if len(self._active) == 1:  # no other conversation is held up, so there is no hurry
-            for conversation, row in zip(scored, logits, strict=True):
+            for conversation, row in zip(scored, rows, strict=True):
                 self._draw(conversation, _writable(row))
             return
         slots = [conversation.slot.index for conversation in scored if conversation.slot is not None]
-        for work in zip(scored, self._runner.lend(logits, slots), strict=True):
+        for work in zip(scored, self._runner.lend(rows, slots), strict=True):
             self._to_draw.put(work)
 
     def _guess(self, chunks: list[Chunk]) -> list[int]:
@@ -339,14 +338,14 @@ class Engine:
                 self._drafter.note(chunk.conversation, outputs["hidden"][first : first + chunk.count])
             first += chunk.count
 
-    def _draw_along(self, conversation: Conversation, guesses: list[int], outputs: dict[str, np.ndarray]) -> None:
+    def _draw_along(self, conversation: Conversation, guesses: list[int], rows: list[Row], hidden: np.ndarray) -> None:
         """Draw token after token for as long as each is the one that was guessed; the columns after that do not count.
 
         What is drawn is what would have been drawn without guesses: every token comes from its own row of logits.
         """
         assert conversation.slot is not None and self._drafter is not None
-        slot, logits, kept = conversation.slot, outputs["logits"], 0
-        for row, guess in zip(logits, [*guesses, None], strict=True):
+        slot, kept = conversation.slot, 0
+        for row, guess in zip(rows, [*guesses, None], strict=True):
             conversation.fed(1)
             kept += 1
             end = self._draw_one(conversation, _writable(row))
@@ -354,8 +353,8 @@ class Engine:
                 break
         try:
             self._runner.keep(slot.index, kept)
-            slot.overwrote(len(logits) - kept)
-            self._drafter.note(conversation, outputs["hidden"][:kept])
+            slot.overwrote(len(rows) - kept)
+            self._drafter.note(conversation, hidden[:kept])
         except Exception as error:
             self._fail(conversation, "the pass failed on the device", error)
             return
@@ -399,10 +398,10 @@ class Engine:
         finally:
             done()
 
-    def _draw(self, conversation: Conversation, logits: np.ndarray) -> None:
+    def _draw(self, conversation: Conversation, logits: Row) -> None:
         self._settle(conversation, self._draw_one(conversation, logits))
 
-    def _draw_one(self, conversation: Conversation, logits: np.ndarray) -> _End | None:
+    def _draw_one(self, conversation: Conversation, logits: Row) -> _End | None:
         """Draw and deliver a token; how the answer ends if it does."""
         generation = conversation.generation
         try:
@@ -444,5 +443,5 @@ class Engine:
         self._active.discard(conversation)
 
 
-def _writable(row: np.ndarray) -> np.ndarray:
-    return row if row.flags.writeable else row.copy()
+def _writable(row: Row) -> Row:
+    return row if isinstance(row, Shortlist) or row.flags.writeable else row.copy()

@@ -8,7 +8,9 @@ from functools import partial
 
 import numpy as np
 
-Lent = tuple[np.ndarray, Callable[[], None]]
+from golem_core.sampling import Shortlist
+
+Lent = tuple[np.ndarray | Shortlist, Callable[[], None]]
 """A row of logits to overwrite, and what to call when it is not looked at any more."""
 
 
@@ -29,17 +31,24 @@ class Lender:
         with self._lock:
             return self._lent.index(0)
 
-    def lend(self, buffer: int, logits: np.ndarray, slots: Sequence[int]) -> list[Lent]:
-        """The rows of `logits`, float32 (slots, vocabulary), which a pass has left in `buffer`, one for each slot."""
+    def lend(self, buffer: int, rows: Sequence[np.ndarray | Shortlist], slots: Sequence[int]) -> list[Lent]:
+        """The rows, float32 (vocabulary,), which a pass has left in `buffer`, one for each slot; lists stay as they
+        are, since they have memory of their own."""
+        whole = [row for row in rows if isinstance(row, np.ndarray)]
         with self._lock:
-            stay = logits.flags.writeable and self._lent.count(0) > 1
+            stay = bool(whole) and whole[0].flags.writeable and self._lent.count(0) > 1
             if stay:
-                self._lent[buffer] = len(logits)
-        if stay:
-            return [(row, partial(self._done, buffer)) for row in logits]
-        for row, slot in zip(logits, slots, strict=True):
-            np.copyto(self._copies[slot], row)
-        return [(self._copies[slot], _nothing) for slot in slots]
+                self._lent[buffer] = len(whole)
+        lent: list[Lent] = []
+        for row, slot in zip(rows, slots, strict=True):
+            if isinstance(row, Shortlist):
+                lent.append((row, _nothing))
+            elif stay:
+                lent.append((row, partial(self._done, buffer)))
+            else:
+                np.copyto(self._copies[slot], row)
+                lent.append((self._copies[slot], _nothing))
+        return lent
 
     def _done(self, buffer: int) -> None:
         with self._lock:

@@ -13,44 +13,66 @@ import numpy as np
 from golem_core.engine.lending import Lender, Lent
 from golem_core.engine.media import MediaColumns
 from golem_core.graph import Columns
+from golem_core.sampling import Shortlist
 
 if TYPE_CHECKING:
     from golem_core.engine.scheduler import Chunk
 
 
 _TELLING = 16  # columns of a pass from which the time of one can be told
+_MOST_LISTED = 128  # logits of a row that a device may be asked to list
+
+Row = np.ndarray | Shortlist
+"""What a token is drawn from: all logits, float32 (vocabulary,), or the largest of them."""
 
 
 class Runner:
     """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr.
 
-    `given` is the width of the rows that may stand in place of tokens; None where the graph takes none.
+    `given` is the width of the rows that may stand in place of tokens; None where the graph takes none.  `suppress`
+    are the tokens that are never drawn.
     """
 
-    def __init__(self, compiled: Any, slots: int, vocabulary: int, given: int | None = None):
+    def __init__(
+        self,
+        compiled: Any,
+        slots: int,
+        vocabulary: int,
+        given: int | None = None,
+        suppress: Sequence[int] = (),
+    ):
         self._media = None if given is None else MediaColumns(compiled.width, given)
         self._pass = compiled
         self._several = getattr(compiled, "buffers", 1) > 1
         self._lender = Lender(getattr(compiled, "buffers", 1), slots, vocabulary)
         self._buffer = 0
+        self._listed = 0
+        """Of the largest logits of a row, how many the pass can list."""
+        if prepare := getattr(compiled, "prepare_lists", None):
+            self._listed = prepare(min(_MOST_LISTED, vocabulary), suppress)
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
         self.last_seconds = 0.0
         self.column_seconds = 0.0
         """About how long a column of a prompt takes, 0 before one was read."""
 
-    def run(self, chunks: Sequence[Chunk], waited: float = 0.0, guesses: Sequence[int] = ()) -> dict[str, np.ndarray]:
-        """Feed the chunks; the pass's outputs, valid until the next run unless they are lent.
+    def run(
+        self, chunks: Sequence[Chunk], waited: float = 0.0, guesses: Sequence[int] = ()
+    ) -> tuple[list[Row], dict[str, np.ndarray]]:
+        """Feed the chunks; a row for each scored column, in their order, and the pass's other outputs.
 
-        "logits" is float32 (scored chunks, vocabulary), in their order.  `guesses` may stand after a single chunk: all
-        are scored and tentative, and `keep` says how many of the columns stand.
+        Both are valid until the next run unless rows are lent.  A row is as short as its conversation allows.
+        `guesses` may stand after a single chunk: all are scored and tentative, and `keep` says how many of the columns
+        stand.
         """
         columns = _columns(chunks, guesses, self._media)
+        lists = self._lists(chunks, len(columns.scored))
+        options: dict[str, Any] = {"lists": lists} if lists else {}
         start = time.perf_counter()
         if self._several:
             self._buffer = self._lender.free()
-            outputs = self._pass.run(columns, self._buffer)
+            outputs = self._pass.run(columns, self._buffer, **options)
         else:
-            outputs = self._pass.run(columns)
+            outputs = self._pass.run(columns, **options)
         self.last_seconds = time.perf_counter() - start
         if len(columns) >= _TELLING:
             latest = self.last_seconds / len(columns)
@@ -62,15 +84,41 @@ class Runner:
                 file=sys.stderr,
                 flush=True,
             )
-        return outputs
+        return _rows(outputs, lists or [0] * len(columns.scored)), outputs
+
+    def _lists(self, chunks: Sequence[Chunk], scored: int) -> list[int] | None:
+        """How many of the largest logits each scored column wants, 0 for whole rows; None if all want these."""
+        if not self._listed:
+            return None
+        wanted = [chunk.conversation.most or 0 for chunk in chunks if chunk.scored]
+        wanted = [count if count <= self._listed else 0 for count in wanted]
+        wanted += wanted[-1:] * (scored - len(wanted))
+        return wanted if any(wanted) else None
 
     def keep(self, slot: int, count: int) -> None:
         """Of the tentative columns that ran last, the first `count` stand."""
         self._pass.keep(slot, count)
 
-    def lend(self, logits: np.ndarray, slots: Sequence[int]) -> list[Lent]:
+    def lend(self, rows: Sequence[Row], slots: Sequence[int]) -> list[Lent]:
         """The rows that `run` has just returned, one for each slot, so that they stay right while passes follow."""
-        return self._lender.lend(self._buffer, logits, slots)
+        return self._lender.lend(self._buffer, rows, slots)
+
+
+def _rows(outputs: dict[str, np.ndarray], lists: Sequence[int]) -> list[Row]:
+    """What there is of each scored column.  Raises ValueError where a device gives another number of rows."""
+    logits, short = outputs["logits"], sum(map(bool, lists))
+    if len(logits) != len(lists) - short:
+        raise ValueError(f"{len(logits)} rows of logits for {len(lists) - short} scored columns")
+    whole = iter(logits)
+    if not short:
+        return list(whole)
+    listed = (
+        Shortlist(ids.copy(), values.copy(), float(total))
+        for ids, values, total in zip(
+            outputs["list_ids"], outputs["list_values"], outputs["log_total"].tolist(), strict=True
+        )
+    )
+    return [next(listed) if count else next(whole) for count in lists]
 
 
 def _columns(chunks: Sequence[Chunk], guesses: Sequence[int], media: MediaColumns | None = None) -> Columns:

@@ -66,6 +66,31 @@ class Pass(Protocol):
         ...
 
 
+class ListingPass(Pass, Protocol):
+    """A pass that finds the largest numbers of rows by itself, so that whole rows need not leave the device.
+
+    No pass has to be one.
+    """
+
+    def prepare_lists(self, most: int, without: Sequence[int]) -> int:
+        """Get ready to list the `most` largest of the rows of "logits", leaving out the entries `without`.
+
+        Called once, before lists are asked for.  Returns how many it will list: `most` or fewer, 0 where the rows are
+        such that it cannot.
+        """
+        ...
+
+    def run(self, columns: Columns, *, lists: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """As every pass does.  `lists` has a number for each scored column: how many of the largest of its row are
+        wanted, or 0 for the whole row.
+
+        Then "logits" has the whole rows only; and for each of the others, in their order, "list_ids" int32 (n, at
+        least the most asked for), "list_values" float32 likewise, and "log_total" float32 (n,) with what `Shortlist`
+        says of them: descending, equal ones in ascending order of id, a NaN before every number.
+        """
+        ...
+
+
 class Device(Protocol):
     """Something that runs graphs.  Weights that several graphs read are taken over once."""
 

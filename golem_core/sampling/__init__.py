@@ -9,6 +9,7 @@ from golem_core.sampling import grammar, logit_bias, min_p, penalties, temperatu
 from golem_core.sampling.chain import Candidates, Sampler, SamplerChain, SamplerContext, SamplerStage
 from golem_core.sampling.logprobs import LogProbs
 from golem_core.sampling.params import SamplingParams
+from golem_core.sampling.shortlist import ListedLogProbs, Shortlist
 
 STAGES: tuple[SamplerStage, ...] = (
     logit_bias.STAGE,
@@ -23,10 +24,12 @@ STAGES: tuple[SamplerStage, ...] = (
 __all__ = [
     "STAGES",
     "Candidates",
+    "ListedLogProbs",
     "LogProbs",
     "Sampler",
     "SamplerChain",
     "SamplerContext",
     "SamplerStage",
     "SamplingParams",
+    "Shortlist",
 ]

@@ -16,6 +16,7 @@ import numpy as np
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.params import SamplingParams
 from golem_core.sampling.rows import pick
+from golem_core.sampling.shortlist import Shortlist
 
 if TYPE_CHECKING:
     from golem_core.text import Tokenizer
@@ -59,7 +60,12 @@ class Candidates:
 
 
 class Sampler(Protocol):
-    """One request's share of a stage.  It may also have `accept(token)`, called with each token drawn."""
+    """One request's share of a stage.  It may also have `accept(token)`, called with each token drawn.
+
+    And it may have `most`: how many of the largest logits it keeps, unchanged and in descending order, equal ones in
+    ascending order of id.  Where it comes first in a chain, the candidates that it is given may then be no more than
+    those already.
+    """
 
     def apply(self, candidates: Candidates) -> None:
         """Change the logits of the candidates, or drop some of them."""
@@ -94,6 +100,8 @@ class SamplerChain:
 
     def __init__(self, samplers: Sequence[tuple[str, Sampler]], *, greedy: bool, seed: int | None = None):
         self._samplers = list(samplers)
+        self.most: int | None = getattr(samplers[0][1], "most", None) if samplers else 1 if greedy else None
+        """How many of the largest logits of a row decide what is drawn; None: all of them."""
         self._accepting = [accept for _, sampler in samplers if (accept := getattr(sampler, "accept", None))]
         # The generator takes seeds from 0 up; a negative one is read as its two's complement.
         self._generator = None if greedy else np.random.default_rng(None if seed is None else seed & (2**64 - 1))
@@ -108,13 +116,17 @@ class SamplerChain:
                 samplers.append((stage.name, sampler))
         return cls(samplers, greedy=params.greedy, seed=params.seed)
 
-    def draw(self, logits: np.ndarray) -> int:
-        """The next token.  `logits` is float32 (vocabulary,) and is overwritten.
+    def draw(self, logits: np.ndarray | Shortlist) -> int:
+        """The next token.  `logits` is float32 (vocabulary,), or the `most` largest of a row, and is overwritten.
 
         The generator advances once, except when the request is greedy.  Raises GolemError when the logits are
         not numbers, and BadRequest when a stage leaves no token to draw: the request asked for it.
         """
-        candidates = Candidates(logits)
+        if isinstance(logits, Shortlist):
+            candidates = Candidates(logits.values, logits.ids)
+            candidates.descending = True
+        else:
+            candidates = Candidates(logits)
         best = _best(candidates, "the model's pass", GolemError)
         for name, sampler in self._samplers:
             sampler.apply(candidates)

@@ -8,18 +8,18 @@ from golem_core.sampling.rows import largest
 
 
 class TopK:
-    """Keeps `count` candidates, the lower id on ties, in descending order."""
+    """Keeps the `most` largest candidates, the lower id on ties, in descending order."""
 
-    def __init__(self, count: int):
-        self._count = count
+    def __init__(self, most: int):
+        self.most = most
 
     def apply(self, candidates: Candidates) -> None:
-        if self._count >= len(candidates):
+        if self.most >= len(candidates):
             return
         if candidates.descending:
-            candidates.keep(slice(self._count))
+            candidates.keep(slice(self.most))
         else:
-            candidates.keep(largest(candidates.logits, self._count))
+            candidates.keep(largest(candidates.logits, self.most))
             candidates.descending = True
 
 

@@ -13,6 +13,8 @@ from golem_vulkan.api import bindings, check, struct
 
 SPIN = 2e-3
 """Seconds for which the end of a pass is looked for again and again before the thread sleeps: waking up costs 25 µs."""
+MOST_BUFFERS = 3
+"""Command buffers of a pass: its steps, lists of what is largest, and what copies results."""
 PATIENCE = 1_000_000_000
 """Nanoseconds of one wait for the device; there may be any number of them."""
 
@@ -51,7 +53,7 @@ class Gpu:
         )
         self.fence = vk.vkCreateFence(self.handle, vk.VkFenceCreateInfo(), None)
         self.fences = vk.ffi.new("VkFence[1]", [self.fence])
-        self.commands = vk.ffi.new("VkCommandBuffer[2]")
+        self.commands = vk.ffi.new("VkCommandBuffer[]", MOST_BUFFERS)
         self.submission = struct("VkSubmitInfo", vk.VK_STRUCTURE_TYPE_SUBMIT_INFO)
         self.submission.pCommandBuffers = self.commands
 
@@ -96,7 +98,7 @@ class Gpu:
         vk.vkFreeCommandBuffers(self.handle, self.pool, 1, [commands])
 
     def submit(self, *commands: Any) -> None:
-        """Hands over one or two recorded command buffers; `wait` before the next ones."""
+        """Hands over at most `MOST_BUFFERS` recorded command buffers; `wait` before the next ones."""
         for i, each in enumerate(commands):
             self.commands[i] = each
         self.submission.commandBufferCount = len(commands)

@@ -26,6 +26,8 @@ PLAIN = (
     "delta_net",
     "entrywise",
     "hadamard",
+    "list",
+    "list_peaks",
     "lookup",
     "norm",
     "order",

@@ -5,6 +5,8 @@ again.  Between runs only the header changes: counts and column facts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from golem_core import Columns, GolemError, Graph, KVRing, Operand, Plan, Recurrent, Ring, State
 from golem_vulkan.gpu import Timer
+from golem_vulkan.lists import MOST, Lists
 from golem_vulkan.memory import Arenas, Block
 from golem_vulkan.recording import COMPUTE, HOST, TRANSFER, Copy, Recording
 from golem_vulkan.states import RecurrentStates, Saved
@@ -26,6 +29,8 @@ RING_STEP = 64
 """Positions by which the lengths of rings go: what kernels read at once doesn't run over the end."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
+MOST_DOWNLOADS = 256
+"""Command buffers that are kept for copying results, of which every choice of rows takes one."""
 FACTS = 8
 """Of each row: token, position, slot, index among the columns, where its conversation begins, where it ends, the share
 in which recurrent states stand after it (of a conversation: before it), and the last position that it sees."""
@@ -50,6 +55,23 @@ def ring_length(ring: KVRing, context: int, width: int) -> int:
 def ring_bytes(ring: KVRing, positions: int, slots: int) -> int:
     """Of its keys, or of its values."""
     return 2 * ring.heads * ring.dim * positions * slots
+
+
+@dataclass(frozen=True)
+class Download:
+    """Copies results to where the host reads them: nothing where there are none to copy.  `places`: of each output its
+    name, where it begins there, how many rows it has and how they lie."""
+
+    recording: Recording | None
+    places: list[tuple[str, int, int, Operand]]
+
+
+def stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the number of each stretch of ascending `rows` that follow each other."""
+    if isinstance(rows, range):
+        return [(rows.start, len(rows))] if rows else []
+    cuts = [i for i, row in enumerate(rows) if i == 0 or row != rows[i - 1] + 1]
+    return [(rows[a], b - a) for a, b in pairwise([*cuts, len(rows)])]
 
 
 class VulkanPass:
@@ -94,7 +116,8 @@ class VulkanPass:
         }
         self.reads_runs = any(step.kernel in RUNS_READERS for plan in plans.values() for step in plan.steps)
         self.runs: dict[int, Any] = {}
-        self.downloads: dict[tuple[int, ...], tuple[Any, list[tuple[str, int, Operand]]]] = {}
+        self.downloads: dict[Any, Download] = {}
+        self.lists: Lists | None = None
         self.recordings: list[Recording] = []
 
     def output_bytes(self, name: str) -> int:
@@ -154,8 +177,20 @@ class VulkanPass:
 
     # ------------------------------------------------------------ running
 
-    def run(self, columns: Columns) -> dict[str, np.ndarray]:
+    def prepare_lists(self, most: int, without: Sequence[int]) -> int:
+        """Gets ready to list the largest entries of "logits", at most `most` of a row, without the entries `without`;
+        how many it will list."""
+        logits = self.graph.outputs.get("logits")
+        if logits is None or logits.rows != "scored":
+            return 0
+        self.lists = Lists(self, "logits", min(most, MOST, logits.size), without)
+        return self.lists.most
+
+    def run(self, columns: Columns, *, lists: Sequence[int] | None = None) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape), valid until the next run.
+
+        With `lists`, for each scored column how many of the largest of its "logits" are wanted or 0 for all of them,
+        "logits" has the latter rows only, and "list_ids", "list_values" and "log_total" stand for the others.
 
         Raises ValueError for more columns, scored columns, slots or positions than it was compiled for.
         """
@@ -174,21 +209,32 @@ class VulkanPass:
         if width not in self.runs:
             self.runs[width] = self.record(width)
             self.device.pipelines.save()
-        download, places = self.download(width, counts)
+        wanted = np.zeros(len(scored), np.int64) if lists is None else np.asarray(lists)
+        short, listing = np.flatnonzero(wanted), self.lists
+        whole = tuple(np.flatnonzero(wanted == 0).tolist()) if len(short) else None
+        download = self.download(width, counts, whole)
+        commands, count = [self.runs[width]], 0
+        if len(short):
+            if listing is None or wanted.max() > listing.most or len(wanted) != len(scored):
+                raise ValueError(f"no lists of {wanted.max()} numbers were prepared for {len(scored)} scored columns")
+            count = listing.count(int(wanted.max()))
+            commands.append(listing.commands(width, count))
+        if download.recording is not None:
+            commands.append(download.recording.commands)
         gpu = self.device.gpu
-        gpu.submit(self.runs[width], download)
+        gpu.submit(*commands)
         gpu.wait()
         if self.device.complaints:
             raise GolemError(f"vulkan: the validation layer says: {self.device.complaints[0]}")
         assert self.results.bytes is not None
         found = {}
-        for name, start, place in places:
-            value, rows = self.graph.outputs[name], counts[place.rows]
+        for name, start, rows, place in download.places:
+            value = self.graph.outputs[name]
             whole = self.results.bytes[start : start + rows * place.stride].view(np.float32)
             first = place.start // 4
             flat = whole.reshape(rows, place.stride // 4)[:, first : first + value.size]
             found[name] = flat.reshape(rows, *value.shape)
-        return found
+        return found | listing.read(count, short) if listing is not None and len(short) else found
 
     def write_header(self, columns: Columns) -> dict[str, int]:
         """Writes what kernels read of this pass, and returns the rows of each row set."""
@@ -231,24 +277,45 @@ class VulkanPass:
         r.begin()
         return r
 
-    def download(self, width: int, counts: dict[str, int]) -> tuple[Any, list[tuple[str, int, Operand]]]:
-        """The command buffer that brings the results of so many rows home, and where each lies then."""
+    def download(self, width: int, counts: dict[str, int], whole: tuple[int, ...] | None) -> Download:
+        """What brings the results of so many rows home; of the listed output those of `whole`, or None for all."""
         outputs = self.plans[width].outputs
         read = {place.rows for place in outputs.values()}
-        key = width, *(n for rows, n in counts.items() if rows in read)
+        key = width, whole, *(n for rows, n in counts.items() if rows in read)
         if key not in self.downloads:
-            copies, places, end = [], [], 0
-            for name, place in outputs.items():
-                block, start = self.block(place)
-                if rows := counts[place.rows]:
-                    copies.append(Copy(block, self.results, rows * place.stride, start, end))
-                places.append((name, end, place))
-                end += self.place_bytes(place, rows)
-            r = self.recording()
-            r.copy(copies)
-            r.barrier(TRANSFER, HOST)
-            self.downloads[key] = r.end(), places
+            if len(self.downloads) >= MOST_DOWNLOADS:
+                self.forget_downloads()
+            self.downloads[key] = self.record_download(outputs, counts, whole)
         return self.downloads[key]
+
+    def record_download(
+        self, outputs: dict[str, Operand], counts: dict[str, int], whole: tuple[int, ...] | None
+    ) -> Download:
+        copies, places, end = [], [], 0
+        for name, place in outputs.items():
+            block, start = self.block(place)
+            listed = whole is not None and self.lists is not None and name == self.lists.name
+            rows = whole if listed else range(counts[place.rows])
+            assert rows is not None
+            for first, count in stretches(rows):
+                at, to = start + first * place.stride, end + rows.index(first) * place.stride
+                copies.append(Copy(block, self.results, count * place.stride, at, to))
+            places.append((name, end, len(rows), place))
+            end += self.place_bytes(place, len(rows))
+        if not copies:
+            return Download(None, places)
+        r = Recording(self.device.gpu, self.device.pipelines)
+        r.begin()
+        r.copy(copies)
+        r.barrier(TRANSFER, HOST)
+        r.end()
+        return Download(r, places)
+
+    def forget_downloads(self) -> None:
+        for download in self.downloads.values():
+            if download.recording is not None:
+                download.recording.close()
+        self.downloads = {}
 
     # ------------------------------------------------------------ recurrent states
 
@@ -274,6 +341,7 @@ class VulkanPass:
             self.device.passes.remove(self)
         for r in self.recordings:
             r.close()
-        self.recordings, self.runs, self.downloads = [], {}, {}
+        self.forget_downloads()
+        self.recordings, self.runs, self.lists = [], {}, None
         for arena in self.memory.values():
             arena.close()
