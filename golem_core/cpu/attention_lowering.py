@@ -17,6 +17,25 @@ EVERYTHING = 1 << 40
 """The window of attention that sees every position."""
 
 
+def frequencies_of(node: Node) -> np.ndarray:
+    """Of a rotation: what every pair's position or place is multiplied by, float64 (pairs,)."""
+    if node.op.name == "rope_at":
+        return np.asarray(node["frequencies"], np.float64)
+    factors = node["factors"]
+    return rope_frequencies(
+        node["x"].shape[-1],
+        base=node["base"],
+        dims=node["dims"],
+        factors=None if factors is None else factors.dequantize(),
+        scale=node["scale"],
+    )
+
+
+def in_one_block(node: Node) -> bool:
+    """Whether the pairs of a rotation lie as those of a single block do."""
+    return node.args.get("blocks", 1) == 1 or node["pairs"] == "neighbours"
+
+
 class AttentionLowering:
     """Emitters for a device whose rings hold `kv` ("f16", "f32" or "q8_0")."""
 
@@ -25,26 +44,34 @@ class AttentionLowering:
 
     def angles(self, p: Planner, node: Node, rows: str) -> tuple[Operand, int, int]:
         """(angles of a rotation, pairs rounded up to a multiple of 4, components turned)."""
-        dim, factors = node["x"].shape[-1], node["factors"]
-        frequencies = rope_frequencies(
-            dim,
-            base=node["base"],
-            dims=node["dims"],
-            factors=None if factors is None else factors.dequantize(),
-            scale=node["scale"],
-        )
-        pairs = -(-len(frequencies) // 4) * 4
+        frequencies = frequencies_of(node)
+        count = len(frequencies)
+        pairs = -(-count // 4) * 4
         padded = np.zeros(pairs, np.float64)
-        padded[: len(frequencies)] = frequencies
+        padded[:count] = frequencies
         stride = -(-pairs * 8 // 64) * 64
+        if node.op.name == "rope":
 
-        def emit(y: Operand) -> None:
-            p.step("rope_angles", Fact(rows, "position"), Constant(padded), y, y.stride, pairs, Count(rows))
+            def emit(y: Operand) -> None:
+                p.step("rope_angles", Fact(rows, "position"), Constant(padded), y, y.stride, pairs, Count(rows))
 
-        return p.share(padded.tobytes(), rows, stride, emit), pairs, 2 * len(frequencies)
+            return p.share(padded.tobytes(), rows, stride, emit), pairs, 2 * count
+        axes = np.zeros(pairs, np.int64)
+        axes[:count] = node["axes"]
+
+        def emit_at(y: Operand) -> None:
+            at = p.read(node["at"], rows=rows)
+            p.step(
+                "rope_at_angles", at, at.stride, Constant(axes), Constant(padded), y, y.stride, pairs, Count(rows)
+            )  # fmt: skip
+
+        key = node["at"], padded.tobytes(), axes.tobytes()
+        return p.share(key, rows, stride, emit_at), pairs, 2 * count
 
     def rope(self, p: Planner, node: Node) -> None:
         self.emit_rope(p, {"rope": node})
+
+    rope_at = rope
 
     def emit_rope(self, p: Planner, m: Match) -> None:
         node, norm = m["rope"], m.get("norm")
@@ -52,10 +79,11 @@ class AttentionLowering:
         x = p.read(norm["x"] if norm else node["x"])
         y = p.write(node.results[0])
         table, pairs, turned = self.angles(p, node, y.rows)
+        several = not in_one_block(node)
         p.step(
-            name_of("rope", node["pairs"], norm is not None), x, x.stride, y, y.stride, table, table.stride,
-            pairs, turned, Vector(norm["weight"]) if norm else 0, heads, dim, Count(y.rows),
-            float(norm["eps"]) if norm else 0.0,
+            name_of("rope", "blocks" if several else node["pairs"], norm is not None), x, x.stride, y, y.stride, table,
+            table.stride, pairs, turned, Vector(norm["weight"]) if norm else 0, heads, dim, Count(y.rows),
+            float(norm["eps"]) if norm else 0.0, *([node["blocks"]] if several else []),
         )  # fmt: skip
 
     def store(self, p: Planner, node: Node) -> None:

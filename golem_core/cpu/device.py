@@ -22,6 +22,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     experts,
     hadamard,
     orders,
+    pictures,
     products,
     program,
     quantize,

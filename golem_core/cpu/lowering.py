@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Table, Vector
-from golem_core.cpu.attention_lowering import AttentionLowering
+from golem_core.cpu.attention_lowering import AttentionLowering, in_one_block
 from golem_core.cpu.formats import FORMATS
 from golem_core.cpu.kernels import convolution, orders, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
@@ -56,7 +56,7 @@ class CpuLowering(AttentionLowering):
             "softplus",
         )
         products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine", "table_rows")
-        norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "transpose")
+        norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "rope_at", "transpose")
         others = (
             "attend",
             "attend_columns",
@@ -67,6 +67,7 @@ class CpuLowering(AttentionLowering):
             "pool",
             "prepend",
             "store",
+            "upsample",
             *norms,
             *products,
         )
@@ -297,6 +298,10 @@ class CpuLowering(AttentionLowering):
             out = replace(y, writes=False)
             p.step("add_vector", out, y.stride, Vector(bias), y, y.stride, outputs, rows, Count(y.rows))
 
+    def upsample(self, p: Planner, node: Node) -> None:
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        p.step("upsample", x, x.stride, y, y.stride, *node["x"].shape, Count(y.rows))
+
     def causal_conv1d(self, p: Planner, node: Node) -> None:
         weight, bias = node["weight"], node["bias"]
         features, taps = weight.shape
@@ -326,7 +331,7 @@ class CpuLowering(AttentionLowering):
 
     def fusions(self) -> tuple[Fusion, ...]:
         outputs = frozenset({F32, "q32", "q256"})
-        turned_norm = Pattern(("rope",), "rope", {"x": Pattern(("rms_norm",), "norm")})
+        turned_norm = Pattern(("rope", "rope_at"), "rope", {"x": Pattern(("rms_norm",), "norm")})
         normed_branch = Pattern(("rms_norm",), "post")
         with_post = Pattern(("add",), "sum", {"b": normed_branch}, keep=True)
         without_post = Pattern(("add",), "sum", keep=True)
@@ -336,7 +341,7 @@ class CpuLowering(AttentionLowering):
             return Fusion(pattern, outputs, self.emit_residual_norm, self.norms_whole_rows)
 
         def store_of(inner: Pattern) -> Fusion:
-            return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), self.emit_store, self.weighted_norm)
+            return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), self.emit_store, self.turns_keys)
 
         return (
             residual(with_post),
@@ -358,13 +363,17 @@ class CpuLowering(AttentionLowering):
                 values_only,
             ),
             store_of(turned_norm),
-            store_of(Pattern(("rope",), "rope")),
+            store_of(Pattern(("rope", "rope_at"), "rope")),
             Fusion(turned_norm, frozenset({F32}), self.emit_rope, self.weighted_norm),
         )
 
     @staticmethod
     def weighted_norm(p: Planner, m: Match) -> bool:
         return "norm" not in m or m["norm"]["weight"] is not None
+
+    @staticmethod
+    def turns_keys(p: Planner, m: Match) -> bool:
+        return in_one_block(m["rope"]) and CpuLowering.weighted_norm(p, m)
 
     @staticmethod
     def norms_whole_rows(p: Planner, m: Match) -> bool:

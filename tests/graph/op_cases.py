@@ -198,6 +198,19 @@ def _(g, rng):
         g.output(pairs + "-windowed", g.attend(turned, cache, scale=0.2, window=5))
 
 
+@case("attend-turned-at", passes=SEVERAL, tolerance=2e-5, half_tolerance=3e-3, byte_tolerance=3e-2)
+def _(g, rng):
+    """Keys turned by places on their way into the ring, normed and not, in one block and in two."""
+    q, k, at = x(g, rng, 4, 32), x(g, rng, 2, 32), x(g, rng, 3, scale=20.0)
+    w = random_weight(rng, "w", "F32", 32)
+    for pairs, blocks in (("halves", 1), ("neighbours", 1), ("halves", 2)):
+        how = {"frequencies": tuple(10.0 ** -(j / 8) for j in range(14)), "axes": (0, 1, 2, 1) * 3 + (0, 0)}
+        for name, keys in (("normed", g.rms_norm(k, w, eps=1e-6)), ("plain", g.silu(k))):
+            cache = g.store(g.rope_at(keys, at, **how, pairs=pairs, blocks=blocks), k, KVRing(2, 32))
+            turned = g.take(g.rope_at(q, at, **how, pairs=pairs, blocks=blocks))
+            g.output(f"{pairs}-{blocks}-{name}", g.attend(turned, cache, scale=0.2))
+
+
 @case("attend-softcap", passes=SEVERAL, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=3e-2)
 def _(g, rng):
     q, k, v = x(g, rng, 4, 64), x(g, rng, 2, 64), x(g, rng, 2, 64)

@@ -126,7 +126,7 @@ def kv_store(kind: str, pairs: str | None, normed: bool) -> None:
             source = k + c * k_stride + h * dim * 4
             if pairs or normed:
                 angles = table + c * table_stride
-                turn(source, room, dim, turned, angles, half, pairs == "neighbours", w if normed else None, eps)
+                turn(source, room, dim, turned, angles, half, pairs or "halves", w if normed else None, eps)
                 source = room
             STORE[kind](source, v + c * v_stride + h * dim * 4, keys + base, values + base, dim, at & 15)
 
