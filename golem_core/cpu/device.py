@@ -32,7 +32,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
 from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
 from golem_core.cpu.memory import usable, zeroed
 from golem_core.errors import GolemError, Unsupported
-from golem_core.files import release_pages
+from golem_core.files import refuse_nan, release_pages
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
@@ -129,7 +129,10 @@ class CpuDevice:
     def take_weights(self, plan: Plan, progress: Callable[[int, int], None] | None) -> None:
         args = [a for step in plan.steps for a in step.args]
         for w in {a.weight for a in args if isinstance(a, Vector)} - self.vectors.keys():
+            refuse_nan(w)
             self.vectors[w] = np.ascontiguousarray(w.dequantize().reshape(-1), np.float32)
+        for w in {a.weight for a in args if isinstance(a, Table)}:
+            refuse_nan(w)
         new = [w for w in dict.fromkeys(a.weight for a in args if isinstance(a, Matrix)) if w not in self.matrices]
         self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps})
         total, done = sum(w.nbytes for w in new), 0
@@ -152,6 +155,7 @@ class CpuDevice:
             for first in range(0, height, at_once):  # in pieces, so that the file's pages can be let go of behind
                 start, count = matrix * height + first, min(at_once, height - first)
                 source = data[start * w.row_nbytes : (start + count) * w.row_nbytes]
+                refuse_nan(w, source)
                 self.repack_rows(w, source, target[first // 8 * row8 :], count)
                 release_pages(source)
         return room

@@ -16,6 +16,7 @@ from typing import ClassVar
 from golem_core.cpu.jit import Traced, load, loop, store
 from golem_core.cpu.target import (
     load_bfloat,
+    load_float8,
     load_half,
     lookup16,
     shift_left,
@@ -361,14 +362,19 @@ class IQ4_XS(Blocks256):
 
 
 class Floats(Format):
-    """Numbers as they are, eight rows side by side; products take float32 activations."""
+    """Numbers as they are, eight rows side by side; products take float32 activations.
+
+    Those that are `scaled` are multiplied by the weight's own scale times `unit`: products multiply their sums by it.
+    """
 
     form = "f32"
     block = 1
+    scaled: ClassVar[bool] = False
+    unit: ClassVar[float] = 1.0
 
     @classmethod
     def load8(cls, p: Traced) -> Traced:
-        """One feature of eight rows -> f32x8."""
+        """One feature of eight rows -> f32x8, in units of `unit`."""
         raise NotImplementedError
 
 
@@ -408,10 +414,24 @@ class BF16(Floats):
         return load_bfloat(p)
 
 
+class F8_E4M3(Floats):
+    """Decoded through the bits of float16, whose exponents are 8 larger."""
+
+    name, source_bytes, bytes8, scaled, unit = "F8_E4M3", 1, 8, True, 256.0
+
+    @classmethod
+    def repack(cls, source, target, row):
+        store(target + row, load("i8", source))
+
+    @classmethod
+    def load8(cls, p):
+        return load_float8(p)
+
+
 FORMATS: dict[str, type[Format]] = {
     f.name: f
     for f in (
-        Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, F32, F16, BF16,
+        Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, F32, F16, BF16, F8_E4M3,
     )
 }  # fmt: skip
 """Weight types with kernels, by name; a plugin's own format registers here and with `products.register`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Table, Vector
 from golem_core.cpu.attention_lowering import AttentionLowering, in_one_block
-from golem_core.cpu.formats import FORMATS
+from golem_core.cpu.formats import FORMATS, Floats, Format
 from golem_core.cpu.kernels import convolution, orders, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
@@ -111,16 +111,17 @@ class CpuLowering(AttentionLowering):
 
     def embed(self, p: Planner, node: Node) -> None:
         table, y = node["table"], p.write(node.results[0])
-        room = Scratch(weight_format(table).bytes8)
+        room = Scratch(max(64, weight_format(table).bytes8))
         p.step(
-            f"embed_{table.type}", Table(table), Fact(y.rows, "token"), y, y.stride, table.width, Count(y.rows), room
-        )
+            f"embed_{table.type}", Table(table), Fact(y.rows, "token"), y, y.stride, table.width, Count(y.rows), room,
+            *scale_of(table),
+        )  # fmt: skip
 
     def table_rows(self, p: Planner, node: Node) -> None:
         table, ids, y = node["table"], p.read(node["ids"]), p.write(node.results[0])
         p.step(
             f"table_rows_{table.type}", Table(table), ids, ids.stride, y, y.stride, table.rows, table.width,
-            node["ids"].size, Count(y.rows), Scratch(weight_format(table).bytes8),
+            node["ids"].size, Count(y.rows), Scratch(max(64, weight_format(table).bytes8)), *scale_of(table),
         )  # fmt: skip
 
     def input(self, p: Planner, node: Node) -> None:
@@ -156,6 +157,7 @@ class CpuLowering(AttentionLowering):
         p.step(
             f"linear_{w.type}", Matrix(w), x, x.stride, stride, y, y.stride, rows, w.width, Count(y.rows),
             order or 0, experts, Scratch(products.scratch_bytes(p.capacity[y.rows] * chosen)), Counter(),
+            *scale_of(w),
         )  # fmt: skip
 
     def order(self, p: Planner, ids: Value, experts: int, rows: str) -> Operand:
@@ -288,11 +290,12 @@ class CpuLowering(AttentionLowering):
     def conv1d(self, p: Planner, node: Node) -> None:
         weight, bias, channels = node["weight"], node["bias"], node["x"].shape[1]
         if weight_format(weight).form != F32:
-            raise Unsupported(f"conv1d: {weight.name} is of type {weight.type}; the CPU takes F32, F16 and BF16")
+            raise Unsupported(f"conv1d: {weight.name} is of type {weight.type}; the CPU takes F32, F16, BF16, F8_E4M3")
         x, y, (outputs, rows) = p.read(node["x"]), p.write(node.results[0]), node.results[0].shape
         p.step(
             f"conv1d_{weight.type}", Matrix(weight), x, x.stride, y, y.stride, rows, weight.width,
             4 * channels * node["stride"], outputs, Count(y.rows), Scratch(convolution.conv_scratch_bytes()), Counter(),
+            *scale_of(weight),
         )  # fmt: skip
         if bias is not None:
             out = replace(y, writes=False)
@@ -453,8 +456,14 @@ def values_only(p: Planner, m: Match) -> bool:
     return isinstance(m["mul"]["a"], Value) and isinstance(m["mul"]["b"], Value)
 
 
-def weight_format(weight: Weight):
+def weight_format(weight: Weight) -> type[Format]:
     """The format of a weight that a product reads; raises Unsupported naming it."""
     if weight.type not in FORMATS:
         raise Unsupported(f"{weight.name}: the CPU has no products for weights of type {weight.type}")
     return FORMATS[weight.type]
+
+
+def scale_of(weight: Weight) -> list[float]:
+    """What the kernels of formats with a scale take last."""
+    kind = weight_format(weight)
+    return [weight.scale * kind.unit] if issubclass(kind, Floats) and kind.scaled else []

@@ -187,6 +187,14 @@ def half_to_float(h: Traced) -> Traced:
     return (x | ((h & 0x8000) << 16)).bits(f"f32x{lanes}")
 
 
+def load_float8(address: Traced, lanes: int = 8) -> Traced:
+    """8-bit floats (4 bits of exponent, 3 of mantissa; no NaN) in memory -> float32 vector, all divided by 256."""
+    h = (load(f"i8x{lanes}", address).zext(f"i16x{lanes}") << 8).sar(1) & ~0x4000
+    if tracer.target.half:
+        return h.bits(f"f16x{lanes}").to(f"f32x{lanes}")
+    return half_to_float(h.zext(f"i32x{lanes}"))
+
+
 def load_half1(address: Traced) -> Traced:
     """One float16 -> float32."""
     if tracer.target.half:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from math import prod
 
 import numpy as np
 import pytest
 
-from golem_core import Columns, GolemError, Graph, KVRing
+from golem_core import BadFile, Columns, GolemError, Graph, KVRing, Weight
 from golem_core.cpu import device as cpu
 from golem_core.cpu.device import CpuDevice
 from golem_core.cpu.memory import usable
@@ -86,3 +87,23 @@ def test_a_token_without_a_row_is_refused() -> None:
     for token in (-1, 5):
         with pytest.raises(ValueError, match="5 rows"):
             compiled.run(Columns(np.array([0, token]), np.arange(2), np.zeros(2, np.int64), np.array([0])))
+
+
+@pytest.mark.parametrize("place", ["matrix", "table", "rows", "vector"])
+def test_codes_that_are_no_numbers_are_refused_by_the_weights_name(place):
+    def weight(*shape: int) -> Weight:
+        data = np.zeros(prod(shape), np.uint8)
+        data[-3] = 0xFF
+        return Weight("blk.7.bad", "F8_E4M3", shape, data)
+
+    g = Graph()
+    x = g.input("x", (16,))
+    made = {
+        "matrix": lambda: g.linear(x, weight(24, 16)),
+        "table": lambda: g.embed(weight(8, 16)),
+        "rows": lambda: g.table_rows(weight(8, 16), x),
+        "vector": lambda: g.add(x, weight(16)),
+    }
+    g.output("y", made[place]())
+    with pytest.raises(BadFile, match=r"'blk\.7\.bad': a code of F8_E4M3 in it is NaN"):
+        CpuDevice(threads=1).compile(g)

@@ -106,6 +106,18 @@ def _(g, rng):
     g.output("y", g.linear(x(g, rng, 37), random_weight(rng, "w", "F16", 19, 37)))
 
 
+@case("linear-float8-odd", passes=of_lengths(1, 2, 7, 9))
+def _(g, rng):
+    """Widths that are no whole number of anything, and fewer rows than are multiplied at once."""
+    g.output("y", g.linear(x(g, rng, 37), random_weight(rng, "w", "F8_E4M3", 19, 37)))
+    g.output("z", g.linear(x(g, rng, 517), random_weight(rng, "w", "F8_E4M3", 3, 517).scaled(0.25)))
+    ids, _ = g.route(x(g, rng, 6), count=2)
+    g.output("down", g.expert_linear(x(g, rng, 2, 37), random_weight(rng, "down", "F8_E4M3", 6, 24, 37), ids))
+    g.output("rows", g.table_rows(random_weight(rng, "table", "F8_E4M3", 7, 19).scaled(3.0), ids))
+    g.output("float rows", g.table_rows(random_weight(rng, "table", "F16", 7, 19), ids))
+    g.output("sum", g.add(x(g, rng, 4, 19), random_weight(rng, "v", "F8_E4M3", 19)))
+
+
 @case("linear-bias")
 def _(g, rng):
     w, b = random_weight(rng, "w", "Q8_0", 24, 64), random_weight(rng, "b", "F32", 24)
@@ -356,7 +368,7 @@ for _length, _channels, _taps, _stride, _out in (
     (2, 40, 4, 2, 16),
     (6, 64, 9, 3, 40),
 ):
-    for _type in ("F32", "F16", "BF16"):
+    for _type in ("F32", "F16", "BF16", "F8_E4M3"):
 
         @case(f"conv1d-{_type}-{_length}x{_channels}-{_taps}by{_stride}-{_out}", passes=STRETCHES)
         def _(g, rng, t=_type, length=_length, channels=_channels, taps=_taps, stride=_stride, out=_out):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golem_core.cpu.formats import FORMATS, Floats
-from golem_core.cpu.jit import Traced, arguments, claim, imin, load, loop, select, share, store
+from golem_core.cpu.jit import Traced, arguments, claim, imin, load, loop, number, select, share, store
 from golem_core.cpu.kernels.elementwise import each
 from golem_core.cpu.kernels.products import Columns, product16, scratch_bytes
 from golem_core.cpu.kernels.recurrence import stretches
@@ -52,6 +52,7 @@ def register(F: type[Floats]) -> None:
     def conv(a: Traced, thread: Traced, threads: Traced) -> None:
         w, x, x_stride, y, y_stride, rows, K, step, outputs, count = arguments(a, 10)
         scratch, scratch_stride, counter = arguments(a + 80, 3)
+        scale = number(a, 13) if F.scaled else None
         tiles, windows = (rows + 15) >> 4, load("i64", count) * outputs
         for i in claim(counter, tiles * ((windows + CHUNK - 1) // CHUNK), threads):
             r, first = i % tiles, i // tiles * CHUNK
@@ -60,7 +61,7 @@ def register(F: type[Floats]) -> None:
                 c, t = (first + j) // outputs, (first + j) % outputs
                 return x + c * x_stride + t * step, y + c * y_stride + (t * rows + r * 16) * 4
 
-            columns = Columns(imin(windows - first, CHUNK), at, rows - r * 16)
+            columns = Columns(imin(windows - first, CHUNK), at, rows - r * 16, scale)
             product16(F, w + r * (K * F.bytes8 * 2), K, columns, scratch + thread * scratch_stride)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golem_core.cpu.jit import Traced, fma, loop, shuffle
+from golem_core.cpu.jit import Traced, fma, loop, shuffle, store
 from golem_core.cpu.kernels.tiles import Tile, fetch
 
 UNROLLED = 4
@@ -15,14 +15,20 @@ class TileFloat(Tile):
     def decode(self, w: Traced, half: int, blocks: Traced) -> None:
         self.rows = [w] if half == 0 else [*self.rows, w]
 
+    def feature(self, b: Traced) -> list[Traced]:
+        """The numbers of 16 rows."""
+        w = [self.F.load8(p + b * self.F.bytes8) for p in self.rows]
+        return [shuffle(*w, range(16))] if self.lanes == 16 else w
+
+    def fetch(self, b: Traced) -> None:
+        for p in self.rows:
+            fetch(p + b * self.F.bytes8, self.F.bytes8 * UNROLLED)
+
     def product(self, columns, K, k, blocks, y, y_stride):
-        F = self.F
         totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
 
         def add(b: Traced) -> None:
-            w = [F.load8(p + b * F.bytes8) for p in self.rows]
-            if self.lanes == 16:
-                w = [shuffle(*w, range(16))]
+            w = self.feature(b)
             for c, x in enumerate(columns):
                 v = self.broadcast(x + (k + b) * 4)
                 for rows, total in zip(w, totals[c], strict=True):
@@ -30,10 +36,23 @@ class TileFloat(Tile):
 
         whole = blocks & -UNROLLED
         for b in loop(0, whole, UNROLLED):
-            for p in self.rows:
-                fetch(p + b * F.bytes8, F.bytes8 * UNROLLED)
+            self.fetch(b)
             for u in range(UNROLLED):
                 add(b + u)
         for b in loop(whole, blocks):
             add(b)
         return totals
+
+
+class TileDecoded(TileFloat):
+    """Weights decoded to float32 once for all columns: `data` has 16 rows of each feature."""
+
+    def decode(self, w: Traced, half: int, blocks: Traced) -> None:
+        for b in loop(blocks):
+            store(self.data + b * 64 + 32 * half, self.F.load8(w + b * self.F.bytes8))
+
+    def feature(self, b: Traced) -> list[Traced]:
+        return self.vectors("f32", self.data + b * 64)
+
+    def fetch(self, b: Traced) -> None:
+        """Nothing: the tile is near."""

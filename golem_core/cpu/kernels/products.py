@@ -27,6 +27,7 @@ from golem_core.cpu.jit import (
     imin,
     load,
     loop,
+    number,
     select,
     share,
     store,
@@ -36,7 +37,7 @@ from golem_core.cpu.jit import (
     when_else,
 )
 from golem_core.cpu.kernels import tables
-from golem_core.cpu.kernels.floats import TileFloat
+from golem_core.cpu.kernels.floats import TileDecoded, TileFloat
 from golem_core.cpu.kernels.orders import read_entry, read_pair
 from golem_core.cpu.kernels.quantize import Q32, Q256
 from golem_core.cpu.kernels.tiles import (
@@ -60,6 +61,8 @@ NARROW = 4
 """Most columns for which decoding the weights to a tile would cost more than it saves."""
 FLOAT_TILE = 512
 """Features of a stretch of floats, of which weights and columns stay in the nearest cache; of quants it is `TILE`."""
+DECODED_TILE = TILE // 4
+"""Features of a stretch of floats that are decoded to float32."""
 EXPERT_PIECES = 64
 """Pieces per thread that the products of a mixture are cut into: experts have unequal numbers of columns."""
 TILE_DATA, TILE_BYTES = 16 * TILE, 1 << 15
@@ -84,9 +87,9 @@ def group_of(F: type[Format]) -> int:
 
 
 def tile_of(F: type[Format]) -> tuple[type[Tile], int]:
-    """(tile class, features of a stretch)."""
+    """(tile class, features of a stretch) for many columns."""
     if issubclass(F, Floats):
-        return TileFloat, FLOAT_TILE
+        return (TileDecoded, DECODED_TILE) if F.scaled else (TileFloat, FLOAT_TILE)
     return (Tile32 if issubclass(F, Blocks32) else Tile256), TILE
 
 
@@ -156,12 +159,14 @@ def rows8(F: type[Format], w: Traced, columns: list[Traced], K: Traced) -> list[
 class Columns:
     """The columns of a product: how many, and where activations and results of column i begin.
 
-    `left`: the rows of the matrix from the first of these on; only as many results are written.
+    `left`: the rows of the matrix from the first of these on; only as many results are written.  `scale`: what results
+    are multiplied by, for formats that have one.
     """
 
     count: Traced
     at: Callable[[Traced], tuple[Traced, Traced]]
     left: Traced
+    scale: Traced | None = None
 
 
 def product16(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
@@ -169,14 +174,19 @@ def product16(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Tra
 
     A column's results are the same to the last bit whatever other columns there are.
     """
-    if issubclass(F, Floats):
-        by_tiles(F, w, K, columns, room)
+    kind, stretch = tile_of(F)
+    if kind is TileFloat:
+        by_tiles(F, w, K, columns, room, kind, stretch)
         return
-    with when_else(columns.count <= narrow()) as (few, many):
+    most = group_of(F) if issubclass(F, Floats) else narrow()
+    with when_else(columns.count <= most) as (few, many):
         with few:
-            directly(F, w, K, columns, room)
+            if issubclass(F, Floats):
+                by_tiles(F, w, K, columns, room, TileFloat, FLOAT_TILE)
+            else:
+                directly(F, w, K, columns, room)
         with many:
-            by_tiles(F, w, K, columns, room)
+            by_tiles(F, w, K, columns, room, kind, stretch, most)
 
 
 def groups(count: Traced, over: int, most: int, body: Callable[[Traced, int], None]) -> None:
@@ -224,29 +234,43 @@ def copy_floats(source: Traced, target: Traced, count: Traced) -> None:
         store(target + i * 4, load("i32", source + i * 4))
 
 
-def by_tiles(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
-    """Decodes a stretch of features to a tile, goes over all columns with it, and keeps their sums for the next."""
-    kind, stretch = tile_of(F)
+def by_tiles(
+    F: type[Format],
+    w: Traced,
+    K: Traced,
+    columns: Columns,
+    room: Traced,
+    kind: type[Tile],
+    features: int,
+    over: int = 0,
+) -> None:
+    """Decodes a stretch of `features` to a tile, goes over all columns with it, and keeps their sums for the next.
+
+    There are more than `over` columns.
+    """
     tile, sums = kind(F, room, room + TILE_DATA), room + TILE_BYTES
+    stretch: Traced | int = features
     if kind is TileFloat:  # a single group of columns needs nothing to stay anywhere
-        stretch = select(columns.count <= group_of(F), K, stretch)
+        stretch = select(columns.count <= group_of(F), K, features)
     row8 = (K // F.block) * F.bytes8
     for k in loop(0, K, stretch):
         blocks = imin(K - k, stretch) // F.block
         for half in range(2):
             tile.decode(w + row8 * half + (k // F.block) * F.bytes8, half, blocks)
-        to_results = both(k + stretch >= K, columns.left >= 16)
+        last = k + stretch >= K
+        to_results = both(last, columns.left >= 16)
+        factor = None if columns.scale is None else select(last, columns.scale, 1.0)
 
-        def some(first: Traced, size: int, k=k, blocks=blocks, to_results=to_results) -> None:
+        def some(first: Traced, size: int, k=k, blocks=blocks, to_results=to_results, factor=factor) -> None:
             chosen = [columns.at(first + i) for i in range(size)]
             at = sums + first * 64
             made = tile.product([x for x, _ in chosen], K, k, blocks, at, 64)
             for i, (_, y) in enumerate(chosen):
                 target = select(to_results, y, at + 64 * i)
                 for part, total in zip(tile.parts, made[i], strict=True):
-                    store(target + part, total.get())
+                    store(target + part, total.get() if factor is None else total * factor)
 
-        groups(columns.count, 0 if kind is TileFloat else narrow(), group_of(F), some)
+        groups(columns.count, over, group_of(F), some)
     with when(columns.left < 16):
         for c in loop(columns.count):
             copy_floats(sums + c * 64, columns.at(c)[1], columns.left)
@@ -263,6 +287,7 @@ def register(F: type[Format]) -> None:
             w, x, x_stride, choice_stride, y, y_stride, rows, K, count, order, experts,
             scratch, scratch_stride, counter,
         ) = arguments(a, 14)  # fmt: skip
+        scale = number(a, 14) if issubclass(F, Floats) and F.scaled else None
         ordered, tiles = order.differs(0), (rows + 15) >> 4
         matrices, pieces = Var(value(1)), Var(value(PIECES))
         with when(ordered):
@@ -271,19 +296,19 @@ def register(F: type[Format]) -> None:
         for i in claim(counter, matrices * tiles, threads, pieces):
             r, matrix, first, n = i % tiles, Var(value(0)), Var(value(0)), Var(load("i64", count))
             with when(ordered):
-                for var, number in zip((matrix, first, n), read_entry(order, i // tiles), strict=True):
-                    var.set(number)
+                for var, word in zip((matrix, first, n), read_entry(order, i // tiles), strict=True):
+                    var.set(word)
 
             def at(j: Traced, first=first, r=r) -> tuple[Traced, Traced]:
                 column, choice = Var(j), Var(value(0))
                 with when(ordered):
-                    for var, number in zip((column, choice), read_pair(order, experts, first + j), strict=True):
-                        var.set(number)
+                    for var, word in zip((column, choice), read_pair(order, experts, first + j), strict=True):
+                        var.set(word)
                 activations = x + column * x_stride + choice * choice_stride
                 return activations, y + column * y_stride + (choice * rows + r * 16) * 4
 
             row16 = (K // F.block) * F.bytes8 * 2
-            columns = Columns(n.get(), at, rows - r * 16)
+            columns = Columns(n.get(), at, rows - r * 16, scale)
             product16(F, w + (matrix * tiles + r) * row16, K, columns, scratch + thread * scratch_stride)
 
     @kernel(f"repack_{F.name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from golem_core.cpu.formats import Blocks32, Blocks256, Floats, Format
-from golem_core.cpu.jit import Traced, arguments, load, loop, share, shuffle, store, value, vmax, vmin, when
+from golem_core.cpu.jit import Traced, arguments, load, loop, number, share, shuffle, store, value, vmax, vmin, when
 from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half
 
@@ -45,15 +45,22 @@ def row_256(F: type[Blocks256], w: Traced, y: Traced) -> None:
                 store(y + s * (4 * F.sub) + 16 * g, v if minimum is None else v - minimum)
 
 
-def row_float(F: type[Floats], row: Traced, y: Traced, K: Traced, room: Traced) -> None:
-    """Eight features at a time; a row's end is copied first, as the table's is the end of the file."""
+def row_float(F: type[Floats], row: Traced, y: Traced, K: Traced, room: Traced, scale: Traced | None) -> None:
+    """Eight features at a time; a row's end goes through `room`, 64 bytes: behind the table's is the end of the file,
+    and behind `y`'s may be another row."""
+
+    def numbers(p: Traced) -> Traced:
+        return F.load8(p) if scale is None else F.load8(p) * scale
+
     whole = K & -8
     for k in loop(0, whole, 8):
-        store(y + k * 4, F.load8(row + k * F.source_bytes))
+        store(y + k * 4, numbers(row + k * F.source_bytes))
     with when(whole < K):
         for i in loop((K - whole) * F.source_bytes):
             store(room + i, load("i8", row + whole * F.source_bytes + i))
-        store(y + whole * 4, F.load8(room))
+        store(room + 32, numbers(room))
+        for i in loop(whole, K):
+            store(y + i * 4, load("f32", room + 32 + (i - whole) * 4))
 
 
 def rows(
@@ -64,11 +71,12 @@ def rows(
     room: Traced,
     thread: Traced,
     threads: Traced,
+    scale: Traced | None,
 ) -> None:
     """Decodes `count` rows of K entries; `row(i)` is where the row lies and where it goes."""
     if issubclass(F, Floats):
         for i in share(count, thread, threads):
-            row_float(F, *row(i), K, room)
+            row_float(F, *row(i), K, room, scale)
         return
     blocks = K // F.block
     for i in share(count * blocks, thread, threads):
@@ -80,6 +88,7 @@ def rows(
 
 def register(F: type[Format]) -> None:
     """Makes the kernels `embed_NAME` and `table_rows_NAME` of a format: the rows of tokens or of ids, float32."""
+    scaled = issubclass(F, Floats) and F.scaled
 
     @kernel(f"embed_{F.name}")
     def embed(a: Traced, thread: Traced, threads: Traced) -> None:
@@ -88,7 +97,8 @@ def register(F: type[Format]) -> None:
         def row(c: Traced) -> tuple[Traced, Traced]:
             return table + load("i64", tokens + c * 8) * (K // F.block * F.source_bytes), y + c * y_stride
 
-        rows(F, load("i64", count), row, K, scratch + thread * scratch_stride, thread, threads)
+        scale = number(a, 8) if scaled else None
+        rows(F, load("i64", count), row, K, scratch + thread * scratch_stride, thread, threads, scale)
 
     @kernel(f"table_rows_{F.name}")
     def table_rows(a: Traced, thread: Traced, threads: Traced) -> None:
@@ -96,7 +106,8 @@ def register(F: type[Format]) -> None:
 
         def row(i: Traced) -> tuple[Traced, Traced]:
             c, k = i // n, i % n
-            number = vmin(vmax(load("f32", ids + c * ids_stride + k * 4).to("i64"), 0), entries - 1)
-            return table + number * (K // F.block * F.source_bytes), y + c * y_stride + k * K * 4
+            chosen = vmin(vmax(load("f32", ids + c * ids_stride + k * 4).to("i64"), 0), entries - 1)
+            return table + chosen * (K // F.block * F.source_bytes), y + c * y_stride + k * K * 4
 
-        rows(F, load("i64", count) * n, row, K, scratch + thread * scratch_stride, thread, threads)
+        scale = number(a, 11) if scaled else None
+        rows(F, load("i64", count) * n, row, K, scratch + thread * scratch_stride, thread, threads, scale)
