@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golem_core import BadFile, Graph, Value, Weight
+from golem_krea2.names import diffusers_name
 from golem_krea2.shapes import DiTShape
 from golem_krea2.tensors import Tensors, vector
 
@@ -25,7 +26,8 @@ LARGEST = 65504.0
 """Of float16, in which the matrices are kept."""
 RANKS = 32
 """Ranks are filled up with zeros to a multiple of this."""
-PREFIX = "diffusion_model."
+WRAPPER, OURS, DIFFUSERS = "base_model.model.", "diffusion_model.", "transformer."
+"""What may stand before a target: the first before either of the others, the last before diffusers' name of it."""
 PARTS = {"lora_A.weight": "A", "lora_down.weight": "A", "lora_B.weight": "B", "lora_up.weight": "B", "alpha": "alpha"}
 PROJECTOR = "txtfusion.projector"
 
@@ -141,9 +143,10 @@ def _pairs(file: ModelFile, shape: DiTShape, tensors: Tensors) -> dict[str, Pair
     shapes = {
         spec.name.removesuffix(".weight"): spec.shape for spec in shape.tensors() if spec.name.endswith(".weight")
     }
+    theirs = {diffusers_name(f"{target}.").removesuffix("."): target for target in shapes}
     found: dict[str, dict[str, tuple[str, np.ndarray]]] = {}
     for key, weight in file.weights.items():
-        target, part = _understood(file, key)
+        target, part = _understood(file, key, theirs)
         if target not in shapes:
             raise BadFile(f"{file.path}: {key!r} changes {target!r}, which is no product of {tensors.path.name}")
         parts = found.setdefault(target, {})
@@ -155,12 +158,15 @@ def _pairs(file: ModelFile, shape: DiTShape, tensors: Tensors) -> dict[str, Pair
     return {target: _pair(file, target, parts, shapes[target]) for target, parts in found.items()}
 
 
-def _understood(file: ModelFile, key: str) -> tuple[str, str]:
-    """The target and the part that a key names."""
-    match = re.fullmatch(rf"(?:{re.escape(PREFIX)})?(.+?)\.({'|'.join(map(re.escape, PARTS))})", key)
+def _understood(file: ModelFile, key: str, theirs: dict[str, str]) -> tuple[str, str]:
+    """The target and the part that a key names; `theirs` has the targets by diffusers' names."""
+    match = re.fullmatch(rf"(.+?)\.({'|'.join(map(re.escape, PARTS))})", key.removeprefix(WRAPPER))
     if match is None:
         raise BadFile(f"{file.path}: {key!r} is not understood; a LoRA's keys end in {', '.join(PARTS)}")
-    return match[1], PARTS[match[2]]
+    target, part = match[1], PARTS[match[2]]
+    if target.startswith(DIFFUSERS):
+        return theirs.get(target.removeprefix(DIFFUSERS), target), part
+    return target.removeprefix(OURS), part
 
 
 def _numbers(file: ModelFile, key: str, weight: Weight) -> np.ndarray:

@@ -116,6 +116,26 @@ def test_other_types_are_read(tiny, values, files, tmp_path, kind):
     np.testing.assert_allclose(read.pairs["blocks.0.attn.wq"].b[:, :4], pairs["blocks.0.attn.wq"][1][:, :4], rtol=8e-3)
 
 
+@pytest.mark.parametrize(
+    ("key", "target"),
+    [
+        ("transformer.transformer_blocks.1.attn.to_out.0", "blocks.1.attn.wo"),
+        ("transformer.transformer_blocks.0.ff.down", "blocks.0.mlp.down"),
+        ("transformer.text_fusion.refiner_blocks.1.attn.to_gate", "txtfusion.refiner_blocks.1.attn.gate"),
+        ("transformer.txt_in.linear_2", "txtmlp.3"),
+        ("transformer.time_mod_proj", "tproj.1"),
+        ("transformer.img_in", "first"),
+        ("base_model.model.transformer.final_layer.linear", "last.linear"),
+        ("base_model.model.blocks.0.attn.wk", "blocks.0.attn.wk"),
+        ("base_model.model.diffusion_model.tmlp.0", "tmlp.0"),
+    ],
+)
+def test_names_of_other_programs_are_understood(tiny, values, files, tmp_path, key, target):
+    outputs, inputs = values[f"{target}.weight"].shape
+    tensors = {f"{key}.lora_A.weight": np.ones((1, inputs), "f4"), f"{key}.lora_B.weight": np.ones((outputs, 1), "f4")}
+    assert list(Lora.read(tiny.write(tmp_path / "style.safetensors", tensors), files).pairs) == [target]
+
+
 A, B = np.ones((2, 128), "f4"), np.ones((128, 2), "f4")
 WQ = "blocks.0.attn.wq"
 
@@ -131,6 +151,7 @@ WQ = "blocks.0.attn.wq"
         ({f"{WQ}.lora_A.weight": A, f"diffusion_model.{WQ}.lora_down.weight": A}, "gives the same as"),
         ({f"{WQ}.lora_A.weight": A, f"{WQ}.lora_B.weight": np.ones((128, 3), "f4")}, "has the rank 2, .* has 3"),
         ({"blocks.2.attn.wq.lora_A.weight": A}, "changes 'blocks.2.attn.wq', which is no product of"),
+        ({f"transformer.{WQ}.lora_A.weight": A}, f"changes 'transformer.{WQ}', which is no product of"),
         ({"blocks.0.mod.lin.lora_A.weight": A}, "changes 'blocks.0.mod.lin', which is no product of"),
         ({f"{WQ}.lora_A.weight": A[:, :64], f"{WQ}.lora_B.weight": B}, r"\(2, 64\); \(rank, 128\) was expected"),
         ({f"{WQ}.lora_A.weight": A, f"{WQ}.lora_B.weight": B[:64]}, r"\(64, 2\); \(128, rank\) was expected"),
