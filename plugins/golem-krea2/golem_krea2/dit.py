@@ -223,6 +223,10 @@ class DiT:
         out = self._run(self._step(columns), columns, strength, inputs, scored=np.arange(tokens, columns))
         return unpatched(out["v"], h, w)
 
+    def forget_texts(self) -> None:
+        """Makes text rows again when they are asked for."""
+        self._texts.clear()
+
     def close(self) -> None:
         for each in self._passes.values():
             each.close()
