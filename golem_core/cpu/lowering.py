@@ -9,11 +9,12 @@ import numpy as np
 from golem_core.cpu.arguments import Constant, Counter, Matrix, Scratch, Table, Vector
 from golem_core.cpu.attention_lowering import AttentionLowering, in_one_block
 from golem_core.cpu.formats import FORMATS, Floats, Format
-from golem_core.cpu.kernels import convolution, orders, products, quantize
+from golem_core.cpu.kernels import convolution, orders, pictures, products, quantize
 from golem_core.cpu.kernels.recurrence import LANES, TAPS
 from golem_core.errors import Unsupported
 from golem_core.files.weights import Weight
 from golem_core.graph.looks import source
+from golem_core.graph.pictures import taps_of
 from golem_core.graph.planner import (
     F32,
     Count,
@@ -63,6 +64,7 @@ class CpuLowering(AttentionLowering):
             "causal_conv1d",
             "concat",
             "conv1d",
+            "conv2d",
             "delta_net",
             "pool",
             "prepend",
@@ -300,6 +302,20 @@ class CpuLowering(AttentionLowering):
         if bias is not None:
             out = replace(y, writes=False)
             p.step("add_vector", out, y.stride, Vector(bias), y, y.stride, outputs, rows, Count(y.rows))
+
+    def conv2d(self, p: Planner, node: Node) -> None:
+        weight, bias, (height, width, channels) = node["weight"], node["bias"], node["x"].shape
+        if weight_format(weight).form != F32:
+            raise Unsupported(f"conv2d: {weight.name} is of type {weight.type}; the CPU takes F32, F16, BF16, F8_E4M3")
+        taps, added = taps_of(weight, channels), np.zeros(-(-weight.rows // 16) * 16, np.float32)
+        if bias is not None:
+            added[: weight.rows] = bias.dequantize()
+        x, y = p.read(node["x"]), p.write(node.results[0])
+        p.step(
+            f"conv2d_{weight.type}", Matrix(weight), x, x.stride, y, y.stride, height, width, channels, weight.rows,
+            taps, Constant(np.zeros(channels, np.float32)), Constant(added), Count(y.rows),
+            Scratch(pictures.conv_scratch_bytes(taps)), Counter(), *scale_of(weight),
+        )  # fmt: skip
 
     def upsample(self, p: Planner, node: Node) -> None:
         x, y = p.read(node["x"]), p.write(node.results[0])

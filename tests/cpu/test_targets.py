@@ -27,6 +27,7 @@ TARGETS = {
 KERNELS = [
     "linear_Q4_0", "linear_Q8_0", "linear_F16", "repack_Q6_K", "attend_f16", "store_f16_halves_normed", "rope_angles",
     "residual2_norm_q32", "gelu_mul_q256", "quantize_q256", "route", "expert_order", "embed_Q6_K",
+    "linear_F8_E4M3", "conv2d_BF16", "rope_at_angles", "rope_blocks_normed",
     "worker", "run_program", "launch",
 ]  # fmt: skip
 OF_THE_SYSTEM = {"sched_yield", "SwitchToThread", "usleep", "Sleep"}

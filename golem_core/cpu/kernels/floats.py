@@ -24,8 +24,9 @@ class TileFloat(Tile):
         for p in self.rows:
             fetch(p + b * self.F.bytes8, self.F.bytes8 * UNROLLED)
 
-    def product(self, columns, K, k, blocks, y, y_stride):
-        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
+    def product(self, columns, K, k, blocks, y, y_stride, begun: Traced | None = None):
+        """`begun`: how many features the sums at `y` are of; by default those before `k`."""
+        totals = [self.begin(y + y_stride * c, k if begun is None else begun) for c in range(len(columns))]
 
         def add(b: Traced) -> None:
             w = self.feature(b)
