@@ -6,7 +6,7 @@ What is refused is refused before pixels are made of it.  Alpha is dropped, as t
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -82,13 +82,15 @@ def _rgb(image: Image, turn: str | None) -> np.ndarray:
     return np.asarray(made)
 
 
-def resize_picture(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """A picture, uint8 (h, w, 3), at another size: bicubic as Pillow's, with antialiasing where it shrinks."""
+def resize_picture(
+    picture: np.ndarray, width: int, height: int, how: Literal["bicubic", "bilinear"] = "bicubic"
+) -> np.ndarray:
+    """A picture, uint8 (h, w, 3), at another size, resampled as Pillow does: with antialiasing where it shrinks."""
     from PIL import Image
 
     if picture.shape[:2] == (height, width):
         return picture
-    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC))
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling[how.upper()]))
 
 
 def _words(error: Exception) -> str:

@@ -84,10 +84,14 @@ def test_a_picture_is_turned_upright(orientation):
     np.testing.assert_array_equal(decoded(stored, "PNG", exif=exif.tobytes()), upright)
 
 
-def test_resizing_is_pillow_s_bicubic():
+def test_resizing_is_pillow_s():
     image = picture(90, 60)
-    wanted = np.asarray(image.resize((31, 47), Image.Resampling.BICUBIC))
-    np.testing.assert_array_equal(resize_picture(np.asarray(image), 31, 47), wanted)
+    for how in ("bicubic", "bilinear"):
+        wanted = np.asarray(image.resize((31, 47), Image.Resampling[how.upper()]))
+        np.testing.assert_array_equal(resize_picture(np.asarray(image), 31, 47, how), wanted)
+    np.testing.assert_array_equal(
+        resize_picture(np.asarray(image), 31, 47), resize_picture(np.asarray(image), 31, 47, "bicubic")
+    )
     assert resize_picture(np.asarray(image), 90, 60).shape == (60, 90, 3)
 
 

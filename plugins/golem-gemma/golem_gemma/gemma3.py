@@ -1,4 +1,4 @@
-"""Gemma 3, text: the facts of a file, and the graph of its forward pass in the order in which data flows.
+"""Gemma 3: the facts of a file, and the graph of its forward pass in the order in which data flows.
 
 Blocks that see a window of positions alternate with blocks that see all; norms stand before and after attention
 and feed-forward (arXiv:2503.19786; the same maths as transformers' `modeling_gemma3.py`).
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from golem_core import Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors
+from golem_core import Graph, Keys, KVRing, ModelFile, TensorSpec, Value, Weights, block_tensors, or_given
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def windows(keys: Keys, blocks: int) -> tuple[int | None, ...]:
     return tuple(window if each else None for each in local)
 
 
-def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value) -> Value:
+def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value, together: bool) -> Value:
+    """`together`: the rows of a picture see each other."""
     window = cfg.windows[i]
     rope: dict[str, Any] = (
         {"base": cfg.rope_base, "dims": cfg.rope_dims, "scale": cfg.rope_scale}
@@ -112,7 +113,7 @@ def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value) -> Valu
     k = g.rms_norm(g.linear(x, w.attn_k).heads(cfg.kv_heads[i]), w.attn_k_norm, eps=cfg.eps)
     v = g.linear(x, w.attn_v).heads(cfg.kv_heads[i])
     cache = g.store(g.rope(k, **rope), v, KVRing(cfg.kv_heads[i], cfg.head_dim, window))
-    y = g.attend(g.rope(q, **rope), cache, scale=cfg.score_scale, window=window)
+    y = g.attend(g.rope(q, **rope), cache, scale=cfg.score_scale, window=window, spans=together)
     return g.linear(y, w.attn_output)
 
 
@@ -120,18 +121,22 @@ def feed_forward(g: Graph, w: Weights, x: Value) -> Value:
     return g.linear(g.gelu(g.linear(x, w.ffn_gate)) * g.linear(x, w.ffn_up), w.ffn_down)
 
 
-def block(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value) -> Value:
-    y = attention(g, cfg, i, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps))
+def block(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value, together: bool) -> Value:
+    y = attention(g, cfg, i, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps), together)
     x = x + g.rms_norm(y, w.post_attention_norm, eps=cfg.eps)
     y = feed_forward(g, w, g.rms_norm(x, w.ffn_norm, eps=cfg.eps))
     return x + g.rms_norm(y, w.post_ffw_norm, eps=cfg.eps)
 
 
-def hidden_states(g: Graph, cfg: Gemma3Config, weights: Weights) -> list[Value]:
-    """The embedding, then the result of each block: (width,) per column."""
-    states = [g.scale(g.embed(weights.token_embd), by=sqrt(cfg.width))]
+def hidden_states(g: Graph, cfg: Gemma3Config, weights: Weights, media: bool = False) -> list[Value]:
+    """The embedding, then the result of each block: (width,) per column.
+
+    `media`: rows of pictures may be handed in, and those of a picture see each other.
+    """
+    x = g.scale(g.embed(weights.token_embd), by=sqrt(cfg.width))
+    states = [or_given(g, x) if media else x]
     for i, w in enumerate(weights.blocks):
-        states.append(block(g, cfg, i, w, states[-1]))
+        states.append(block(g, cfg, i, w, states[-1], media))
     return states
 
 
@@ -140,8 +145,8 @@ def head(g: Graph, cfg: Gemma3Config, weights: Weights, x: Value) -> Value:
     return g.softcap(logits, cap=cfg.softcap) if cfg.softcap else logits
 
 
-def build(cfg: Gemma3Config, weights: Weights) -> Graph:
+def build(cfg: Gemma3Config, weights: Weights, media: bool = False) -> Graph:
     """The graph of a pass: its output "logits" is (vocabulary,) for each scored column."""
     g = Graph()
-    g.output("logits", head(g, cfg, weights, g.take(hidden_states(g, cfg, weights)[-1])))
+    g.output("logits", head(g, cfg, weights, g.take(hidden_states(g, cfg, weights, media)[-1])))
     return g

@@ -30,6 +30,7 @@ def open_gemma3(file: ModelFile) -> ChatModel:
         fallback_template=templates.GEMMA3,
         suppress=suppressed(file, cfg.vocabulary),
         sampling=SamplingDefaults.read(file.metadata),
+        projector=partial(projector.bind_gemma3, cfg, file.weights, tokenizer),
         file=file,
     )
 
@@ -50,7 +51,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         suppress=suppressed(file, cfg.vocabulary),
         sampling=SamplingDefaults.read(file.metadata),
         markers=answers.GEMMA4,
-        projector=partial(projector.bind, cfg, file.weights, tokenizer),
+        projector=partial(projector.bind_gemma4, cfg, file.weights, tokenizer),
         file=file,
     )
 

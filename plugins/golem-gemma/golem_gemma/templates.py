@@ -1,6 +1,6 @@
 """The chat templates, as Jinja source, for files that carry none; a file's own template is always preferred.
 
-Text and, for Gemma 4, tools, pictures and recordings: what a template cannot write is refused rather than left out.
+Text and pictures, and for Gemma 4 tools and recordings: what a template cannot write is refused rather than left out.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ GEMMA3 = """\
     {{- content | trim -}}
   {%- else -%}
     {%- for part in content or [] -%}
-      {%- if part.type != 'text' -%}
-        {{- raise_exception('the built-in template takes text only, not a part of type ' ~ part.type) -}}
+      {%- if part.type == 'text' -%}
+        {{- part.text | trim -}}
+      {%- elif part.type == 'image' -%}
+        {{- '<start_of_image>' -}}
+      {%- else -%}
+        {{- raise_exception('the built-in template takes no part of type ' ~ part.type) -}}
       {%- endif -%}
-      {{- part.text | trim -}}
     {%- endfor -%}
   {%- endif -%}
 {%- endmacro -%}

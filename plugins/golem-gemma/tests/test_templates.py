@@ -96,6 +96,11 @@ class TestGemma3:
     def test_text_parts(self):
         assert gemma3(user(PARTS), add_generation_prompt=False) == "<bos><start_of_turn>user\nOne.Two.<end_of_turn>\n"
 
+    def test_a_picture_stands_where_it_was_sent(self):
+        assert gemma3(user([{"type": "image"}, *PARTS]), add_generation_prompt=False) == (
+            "<bos><start_of_turn>user\n<start_of_image>One.Two.<end_of_turn>\n"
+        )
+
     @pytest.mark.parametrize(
         "messages",
         [
@@ -105,7 +110,7 @@ class TestGemma3:
             [user("a"), assistant("b"), {"role": "tool", "content": "c"}],
             [system("alone")],
             [],
-            [user([{"type": "image_url", "image_url": {"url": "x"}}])],
+            [user([{"type": "audio"}])],
         ],
     )
     def test_what_it_cannot_write_is_refused(self, messages):
