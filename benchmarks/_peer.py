@@ -1,7 +1,8 @@
 """Runs llama.cpp's server, from the package xllamacpp, until standard input is closed.
 
 It runs under the peer's own Python and takes its settings as one JSON object: model, port, slots, context (of a
-slot), threads, flash ("on", "off" or "auto"), and for embeddings batch, the positions of a pass.
+slot), threads, flash ("on", "off" or "auto"), for embeddings batch, the positions of a pass, and for pictures and
+recordings projector.
 """
 
 import json
@@ -21,6 +22,9 @@ def main() -> None:
     params = xllamacpp.CommonParams()
     params.model.path = settings["model"]
     params.port = settings["port"]
+    if "projector" in settings:
+        params.mmproj.path = settings["projector"]
+        params.mmproj_use_gpu = False
     params.n_parallel = settings["slots"]
     params.n_ctx = settings["slots"] * settings["context"]
     params.embedding = "batch" in settings

@@ -71,6 +71,12 @@ class Server:
                 raise SystemExit(f"{self.name} answered {path} with {response.status}: {response.read(500)!r}")
             yield response
 
+    def get(self, path: str) -> Any:
+        """The JSON that a GET is answered with."""
+        with self._connection() as connection:
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that a POST of `body` is answered with."""
         with self._answer(path, body) as response:
@@ -116,9 +122,12 @@ class Server:
         self.close()
 
 
-def golem(model: Path, *, slots: int, context: int, threads: int, cache: Path | None = None) -> Server:
+def golem(
+    model: Path, *, slots: int, context: int, threads: int, cache: Path | None = None, projector: Path | None = None
+) -> Server:
     """`golem serve` with `slots` conversations of `context` positions each, and its kernels in `cache`."""
-    return _golem(cache, model=model, parallel=slots, context=slots * context, threads=threads)
+    beside = {} if projector is None else {"mmproj": projector}
+    return _golem(cache, model=model, parallel=slots, context=slots * context, threads=threads, **beside)
 
 
 def golem_embedder(model: Path, *, threads: int) -> Server:
@@ -144,6 +153,7 @@ def peer(
     threads: int,
     flash: str = "auto",
     batch: int | None = None,
+    projector: Path | None = None,
 ) -> Server:
     """llama.cpp's server, likewise; with a `batch`, for embeddings in passes of so many positions."""
     port = _free_port()
@@ -157,6 +167,8 @@ def peer(
     }
     if batch is not None:
         settings["batch"] = batch
+    if projector is not None:
+        settings["projector"] = str(projector.resolve())
     command = [python, str(Path(__file__).with_name("_peer.py")), json.dumps(settings)]
     return Server(f"llama.cpp (flash attention {flash})", command, port)
 
