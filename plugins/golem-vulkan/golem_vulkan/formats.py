@@ -41,6 +41,7 @@ LAYOUTS = {
         Layout("F32", 128, floats=True),
         Layout("F16", 64, floats=True),
         Layout("BF16", 64, floats=True),
+        Layout("F8_E4M3", 32, floats=True),
         Layout("Q4_0", 16, s=2),
         Layout("Q4_1", 16, s=4),
         Layout("Q5_0", 16, h=4, s=2),

@@ -35,6 +35,7 @@ PLAIN = (
     "prepend",
     "rearrange",
     "rope",
+    "rope_at",
     "route",
     "store",
 )
@@ -48,7 +49,8 @@ def variants() -> dict[str, tuple[str, tuple[str, ...]]]:
     found: dict[str, tuple[str, tuple[str, ...]]] = {name: (name, ()) for name in PLAIN}
     found["attend_columns"] = "attend", ("COLUMNS",)
     found["attend_columns_wide"] = "attend_wide", ("BETWEEN",)
-    found |= {f"gemm_plain_{name}": ("gemm_plain", (name,)) for name, layout in LAYOUTS.items() if layout.floats}
+    floats = [name for name, layout in LAYOUTS.items() if layout.floats]
+    found |= {f"{kernel}_{name}": (kernel, (name,)) for kernel in ("gemm_plain", "conv2d") for name in floats}
     found |= {f"{name}_{layout}": (name, (layout,)) for name in BY_LAYOUT for layout in LAYOUTS}
     return found | {f"repack_{kind}": ("repack", (kind,)) for kind in FILE_TYPES}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from golem_core import Columns, GolemError, Graph, KVRing, Operand, Plan, Recurrent, Ring, State
+from golem_core import Columns, GolemError, Graph, KVRing, Operand, Plan, Recurrent, Ring, State, Step
 from golem_vulkan.gpu import Timer
 from golem_vulkan.lists import MOST, Lists
 from golem_vulkan.memory import Arenas, Block
@@ -31,15 +31,21 @@ SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 MOST_DOWNLOADS = 256
 """Command buffers that are kept for copying results, of which every choice of rows takes one."""
-FACTS = 8
+FACTS = 9
 """Of each row: token, position, slot, index among the columns, where its conversation begins, where it ends, the share
-in which recurrent states stand after it (of a conversation: before it), and the last position that it sees."""
-FIRST, END, SHARE, LAST = 4, 5, 6, 7
-"""Where four of them stand."""
+in which recurrent states stand after it (of a conversation: before it), the last position that it sees, and the number
+of its conversation among those of the pass."""
+FIRST, END, SHARE, LAST, RUN = 4, 5, 6, 7, 8
+"""Where five of them stand."""
 RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool", "prepend")
-"""Kernels that ask which columns belong together."""
+"""Kernels that ask which columns belong together; so does every step that is given the rows "runs"."""
 HEAD = 8
 """Words before the facts: the count, and seven unused."""
+
+
+def needs_runs(step: Step) -> bool:
+    given = any(isinstance(a, (Rows, Operand)) and a.rows == "runs" for a in step.args)
+    return given or step.kernel.startswith(RUNS_READERS)
 
 
 def buckets(width: int) -> list[int]:
@@ -114,7 +120,7 @@ class VulkanPass:
         self.given = {
             name: self.memory["upload"].take(4 * prod(shape) * self.width) for name, shape in graph.inputs.items()
         }
-        self.reads_runs = any(step.kernel in RUNS_READERS for plan in plans.values() for step in plan.steps)
+        self.reads_runs = any(needs_runs(step) for plan in plans.values() for step in plan.steps)
         self.runs: dict[int, Any] = {}
         self.downloads: dict[Any, Download] = {}
         self.lists: Lists | None = None
@@ -249,7 +255,9 @@ class VulkanPass:
             if len(set(columns.slot[first].tolist())) != len(first):
                 raise ValueError("the columns of a slot do not lie together")
             end = np.append(first[1:], n)
-            every[:, FIRST], every[:, END] = np.repeat(first, end - first), np.repeat(end, end - first)
+            length = end - first
+            every[:, FIRST], every[:, END] = np.repeat(first, length), np.repeat(end, length)
+            every[:, RUN] = np.repeat(np.arange(len(first)), length)
             facts["runs"] = every[first]
             facts["runs"][:, SHARE] = [self.recurrent.share_of[slot] for slot in columns.slot[first].tolist()]
             every[:, SHARE] = self.recurrent.facts(columns, end - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golem_core import Weight
+from golem_core import Weight, refuse_nan
 from golem_vulkan.formats import UNIT, device_bytes, layout_of, row_units, units
 from golem_vulkan.gpu import Gpu
 from golem_vulkan.memory import Arenas, Block
@@ -23,7 +23,8 @@ REPACKERS = 64
 
 @dataclass(frozen=True, eq=False)
 class Repacked:
-    """A weight in device memory.  `planes`: where its planes begin, in steps of 256 bytes."""
+    """A weight in device memory.  `planes`: where its planes begin, in steps of 256 bytes; of F8_E4M3, which has none,
+    the bits of its scale come first."""
 
     block: Block
     planes: tuple[int, int, int]
@@ -82,11 +83,13 @@ class WeightStore:
                 block = self.arenas[kind].take(need, left[kind])
                 ends = layout_of(w).planes(units(w))
                 at = ends[0] // 256, ends[1] // 256, ends[2] // 256
+                known = (int(np.float32(w.scale).view(np.uint32)), 0, 0) if w.type == "F8_E4M3" else at
                 each = max(1, size // w.row_nbytes)
                 for first in range(0, w.rows, each):
                     count = min(each, w.rows - first)
                     stage, turn = stages[turn], 1 - turn
                     data = w.data[first * w.row_nbytes : (first + count) * w.row_nbytes]
+                    refuse_nan(w, data)
                     assert stage.upload.bytes is not None
                     stage.upload.bytes[: data.nbytes] = data
                     if busy:
@@ -96,7 +99,7 @@ class WeightStore:
                     done += data.nbytes
                     if progress:
                         progress(done, total)
-                self.matrices[w] = Repacked(block, at)
+                self.matrices[w] = Repacked(block, known)
         finally:
             if busy:
                 self.gpu.wait()

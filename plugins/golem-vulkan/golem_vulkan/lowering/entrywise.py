@@ -33,14 +33,18 @@ def emit(
     most: float = 0.0,
     form: str = "f32",
 ) -> None:
-    """y = kind(a), or that plus or times b: another value, a vector of `last` entries or a number."""
+    """y = kind(a), or that plus or times b: another value, a vector of `last` entries or a number.
+
+    Of a value of the rows "runs" every column reads its conversation's.
+    """
     other: Any = NOTHING
     shape, b_stride = 0, 0
     if isinstance(b, Weight):
         other, shape = Vector(b), 2 if prod(b.shape) == 1 else 1
     elif b is not None:
         other, b_stride = b, b.stride
-    constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form])
+    of_run = isinstance(b, Operand) and b.rows != y.rows
+    constants = (THREADS, KINDS[kind], WITH[with_] if with_ else 0, shape, FORMS[form], int(of_run))
     constants = with_alignment(constants, n, (a, other, y))
     launch(
         p, "entrywise", constants, (groups_of(groups_of(n, 4), THREADS), p.capacity[y.rows]),
@@ -64,6 +68,8 @@ def binary(target: Target, p: Planner, node: Node) -> None:
     x = p.read(a)
     other = b if isinstance(b, Weight) else p.read(b)
     y = p.write(node.results[0])
+    if isinstance(other, Operand) and x.rows != y.rows:
+        x, other = other, x
     emit(p, x, other, y, a.size, with_=node.op.name, last=a.shape[-1])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from golem_core import Lowering
-from golem_vulkan.lowering import attention, entrywise, forms, norms, products, recurrence
+from golem_vulkan.lowering import attention, entrywise, forms, norms, pictures, products, recurrence, rotation
 from golem_vulkan.target import Target
 
 PLAIN = {
@@ -17,6 +17,7 @@ PLAIN = {
     "combine": products.combine,
     "concat": entrywise.concat,
     "conv1d": products.conv1d,
+    "conv2d": pictures.conv2d,
     "delta_net": recurrence.delta_net,
     "elu": entrywise.unary,
     "embed": products.embed,
@@ -34,6 +35,7 @@ PLAIN = {
     "relu": entrywise.unary,
     "rms_norm": norms.norm,
     "rope": attention.rope,
+    "rope_at": rotation.rope_at,
     "route": products.route,
     "scale": entrywise.unary,
     "sigmoid": entrywise.unary,
@@ -44,15 +46,17 @@ PLAIN = {
     "store": attention.store,
     "table_rows": products.table_rows,
     "transpose": entrywise.transpose,
+    "upsample": pictures.upsample,
 }
 
 
 def table(target: Target) -> Lowering:
     return Lowering(
         plain={name: partial(emit, target) for name, emit in PLAIN.items()},
-        fusions=(*norms.RESIDUAL, entrywise.GATED, *attention.FUSIONS),
+        fusions=(*norms.RESIDUAL, entrywise.GATED, *attention.FUSIONS, *rotation.FUSIONS),
         form=partial(forms.form, target),
         stride=forms.stride,
         convert=forms.convert,
         gather=forms.gather,
+        runs=True,
     )

@@ -23,7 +23,8 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer F4 { vec4 v[
 
 // A row set of the pass: how many rows, and of each its token, its position, its slot, its index among the columns,
 // where its conversation begins among them and where it ends, the share of recurrent states (of a column where they go
-// after it, of a conversation where they are before it), and the last position that it sees.
+// after it, of a conversation where they are before it), the last position that it sees, and the number of its
+// conversation.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Rows {
   uint count;
   uint unused[7];
@@ -31,14 +32,15 @@ layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Ro
 };
 const uint NOWHERE = 0xffffffffu;  // in place of a share
 uint count_of(uint64_t rows) { return Rows(rows).count; }
-uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i]; }
-uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 1]; }
-uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 2]; }
-uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 3]; }
-uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 4]; }
-uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 5]; }
-uint share_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 6]; }
-uint last_of(uint64_t rows, uint i) { return Rows(rows).facts[8 * i + 7]; }
+uint token_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i]; }
+uint position_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 1]; }
+uint slot_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 2]; }
+uint index_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 3]; }
+uint first_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 4]; }
+uint end_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 5]; }
+uint share_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 6]; }
+uint last_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 7]; }
+uint run_of(uint64_t rows, uint i) { return Rows(rows).facts[9 * i + 8]; }
 
 // Whether there is no such row.  Of the first one nobody waits for the count: there is room for it in any case.
 bool beyond(uint64_t rows, uint i) { return i > 0 && i >= count_of(rows); }

@@ -9,6 +9,7 @@ layout(constant_id = 1) const uint KIND = 0;
 layout(constant_id = 2) const uint WITH = 0;     // 0 nothing, 1 add, 2 multiply
 layout(constant_id = 3) const uint OTHER = 0;    // 0 a value, 1 a vector, 2 a number
 layout(constant_id = 4) const uint FORM = 0;
+layout(constant_id = 5) const uint OF_RUN = 0;   // b is the row of the column's conversation
 layout(push_constant) uniform P {
   uint64_t a, b, y, rows;
   uint n, last, a_stride, b_stride, y_stride;
@@ -25,7 +26,8 @@ void main() {
   vec4 x = activate4(KIND, read_row(p.a + uint64_t(column) * p.a_stride, p.n, i4), p.by, p.most);
   if (WITH != 0) {
     vec4 b;
-    if (OTHER == 0) b = read_row(p.b + uint64_t(column) * p.b_stride, p.n, i4);
+    uint from = OF_RUN != 0 ? run_of(p.rows, column) : column;
+    if (OTHER == 0) b = read_row(p.b + uint64_t(from) * p.b_stride, p.n, i4);
     if (OTHER == 1) for (uint j = 0; j < 4; ++j) b[j] = F1(p.b).v[(4 * i4 + j) % p.last];
     if (OTHER == 2) b = vec4(F1(p.b).v[0]);
     x = WITH == 1 ? x + b : x * b;

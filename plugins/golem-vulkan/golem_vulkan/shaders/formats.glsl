@@ -7,10 +7,16 @@
 // Nibbles: byte i of a unit's 16 has entry i in its low half and entry 16 + i in its high one.  One more bit: bit
 // 8 j + k of a word belongs to entry 4 k + j.  Two bits: of the first word, bits 8 j + 2 k and 8 j + 2 k + 1 belong to
 // entry 4 k + j, of the second to entry 16 + 4 k + j.
+//
+// F8_E4M3 has bytes alone, and in place of an offset the number that all of them are multiplied by.
 struct Weights { uint64_t q, h, s, d; };
 
 Weights planes(uint64_t base, uint h, uint s, uint d) {  // offsets in steps of 256 bytes
+#ifdef F8_E4M3
+  return Weights(base, h, 0, 0);
+#else
   return Weights(base, base + 256ul * h, base + 256ul * s, base + 256ul * d);
+#endif
 }
 
 struct Unit { uvec4 lo, hi; vec2 s, m; };
@@ -27,7 +33,7 @@ struct Unit { uvec4 lo, hi; vec2 s, m; };
 #if defined(Q2_K) || defined(Q3_K) || defined(PQ2_0)
 #define PAIRS_OF_BITS 1
 #endif
-#if defined(F32) || defined(F16) || defined(BF16)
+#if defined(F32) || defined(F16) || defined(BF16) || defined(F8_E4M3)
 #define FLOATS 1
 #endif
 #if !(defined(Q8_0) || defined(LEVELS))
@@ -169,9 +175,19 @@ vec4 four_of(Unit t, uint k) {
 
 #else
 
+// Bits of two float16 out of the bytes 0 and 1, and 2 and 3, of a word of F8_E4M3: a 256th of each number, since the
+// exponents of these are 8 less.
+uvec2 halves_of_bytes(uint x) {
+  uint low = (x & 0xffu) | (x & 0xff00u) << 8, high = (x >> 16 & 0xffu) | (x >> 8 & 0xff0000u);
+  return uvec2((low & 0x800080u) << 8 | (low & 0x7f007fu) << 7, (high & 0x800080u) << 8 | (high & 0x7f007fu) << 7);
+}
+
 // Entries 4 k to 4 k + 3 of unit u.
 vec4 fetch_floats(Weights w, uint u, uint k) {
-#if defined(F32)
+#if defined(F8_E4M3)
+  uvec2 x = halves_of_bytes(U1(w.q).v[8 * u + k]);
+  return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)) * (256.0 * uintBitsToFloat(uint(w.h)));
+#elif defined(F32)
   return uintBitsToFloat(U4(w.q).v[8 * u + k]);
 #else
   uvec2 x = U2(w.q).v[8 * u + k];

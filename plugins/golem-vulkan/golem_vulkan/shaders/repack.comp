@@ -41,13 +41,15 @@ void main() {
   uint64_t h = p.w + 256ul * p.wh, s = p.w + 256ul * p.ws, d = p.w + 256ul * p.wd;
   uint v[32];
 
-#if defined(F32) || defined(F16) || defined(BF16)
+#if defined(F32) || defined(F16) || defined(BF16) || defined(F8_E4M3)
   uint per_row = (p.width + 31) / 32, row = n / per_row, start = 32 * (n % per_row);
   for (uint i = 0; i < 32; ++i) {
     bool inside = start + i < p.width;
     uint from = row * p.width + start + i;
 #ifdef F32
     U1(p.w).v[32 * u + i] = inside ? U1(p.raw).v[from] : 0;
+#elif defined(F8_E4M3)
+    U8(p.w).v[32 * u + i] = inside ? U8(p.raw).v[from] : uint8_t(0);
 #else
     U16(p.w).v[32 * u + i] = inside ? U16(p.raw).v[from] : uint16_t(0);
 #endif

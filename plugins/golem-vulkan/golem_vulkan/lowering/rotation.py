@@ -1,0 +1,51 @@
+"""Rotations by numbers that a pass is given."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from golem_core import Fusion, Match, Node, Pattern, Planner
+from golem_vulkan.lowering.attention import check_dim, threads
+from golem_vulkan.steps import Constant, Rows, launch, vector
+from golem_vulkan.target import Target
+
+BITS = 12
+"""Of a product's factors, so that float32 holds the product."""
+
+
+def pairs_of(node: Node) -> Constant:
+    """Of each pair: its frequency in turns as three float32 of which the first two have 12 bits, and the bits of its
+    axis; float32 (pairs, 4)."""
+    left = np.asarray(node["frequencies"], np.float64) / (2 * np.pi)
+    parts = []
+    for _ in range(2):
+        fraction, exponent = np.frexp(left)
+        part = np.ldexp(np.trunc(np.ldexp(fraction, BITS)), exponent - BITS)
+        parts.append(part)
+        left = left - part
+    axes = np.asarray(node["axes"], np.uint32).view(np.float32)
+    return Constant(np.stack([*parts, left, axes], 1, dtype=np.float32, casting="same_kind"))
+
+
+def rope_at(target: Target, p: Planner, node: Node) -> None:
+    emit_rope_at(p, {"rope": node})
+
+
+def emit_rope_at(p: Planner, m: Match) -> None:
+    node, norm = m["rope"], m.get("norm")
+    heads, dim = node["x"].shape
+    check_dim("rope_at", dim)
+    x, at = p.read(norm["x"] if norm else node["x"]), p.read(node["at"])
+    y, blocks = p.write(node.results[0]), node["blocks"]
+    launch(
+        p, "rope_at", (threads(dim), int(node["pairs"] == "neighbours"), int(norm is not None)),
+        (heads, p.capacity[y.rows]),
+        x, at, y, Rows(y.rows), pairs_of(node), vector(norm["weight"] if norm else None),
+        dim, 2 * len(node["frequencies"]) // blocks, blocks, x.stride, at.stride, y.stride,
+        float(norm["eps"]) if norm else 0.0,
+    )  # fmt: skip
+
+
+FUSIONS = (
+    Fusion(Pattern(("rope_at",), "rope", {"x": Pattern(("rms_norm",), "norm")}), frozenset({"f32"}), emit_rope_at),
+)

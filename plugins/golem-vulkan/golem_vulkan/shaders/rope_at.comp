@@ -1,0 +1,49 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+layout(local_size_x_id = 0) in;  // before anything that asks for the size
+#include "common.glsl"
+#include "reduce.glsl"
+#include "turn.glsl"
+// One head of one column: normed (if NORMED), its pairs turned by where the column is on their axes.
+layout(constant_id = 1) const uint NEIGHBOURS = 0;
+layout(constant_id = 2) const uint NORMED = 0;
+layout(push_constant) uniform P {
+  uint64_t x, at, y, rows, pairs, weight;
+  uint dim, block, blocks;  // components of a head, of a block of pairs, and how many blocks
+  uint x_stride, at_stride, y_stride;
+  float eps;
+} p;
+
+// A pair's turns for a step on its axis, in parts of 12 bits, and the axis.
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Pairs { vec4 v[]; };
+
+float part_of(float x) { return x - round(x); }
+
+// Cosine and sine of at * (f.x + f.y + f.z) turns: the products of parts of 12 bits are exact, so whole turns are
+// taken off them without an error.
+vec2 direction(float at, vec3 f) {
+  float high = uintBitsToFloat(floatBitsToUint(at) & 0xfffff000u), low = at - high;
+  float turns = part_of(high * f.x) + part_of(high * f.y) + part_of(low * f.x) + (low * f.y + at * f.z);
+  return cos_sin(uint(int(round(part_of(turns) * 16777216.0)) * 256));
+}
+
+void main() {
+  uint column = gl_WorkGroupID.y, start = gl_WorkGroupID.x * p.dim;
+  if (beyond(p.rows, column)) return;
+  load_head(p.x + uint64_t(column) * p.x_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
+  F1 at = F1(p.at + uint64_t(column) * p.at_stride);
+  uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * start;
+  uint half_ = p.block / 2;
+  for (uint i = gl_LocalInvocationID.x; i < p.dim; i += gl_WorkGroupSize.x) {
+    float turned = head[i];
+    if (i < p.block * p.blocks) {
+      uint r = i % p.block, j = NEIGHBOURS != 0 ? r / 2 : r % half_;
+      bool first = NEIGHBOURS != 0 ? r % 2 == 0 : r < half_;
+      uint other = NEIGHBOURS != 0 ? i ^ 1u : first ? i + half_ : i - half_;
+      vec4 pair = Pairs(p.pairs).v[i / p.block * half_ + j];
+      vec2 t = direction(at.v[floatBitsToUint(pair.w)], pair.xyz);
+      turned = first ? head[i] * t.x - head[other] * t.y : head[other] * t.y + head[i] * t.x;
+    }
+    F1(y).v[i] = turned;
+  }
+}
