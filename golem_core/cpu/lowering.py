@@ -192,7 +192,8 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ entry by entry
 
     def unary(self, p: Planner, node: Node, by: float = 0.0) -> None:
-        x, y = p.read(node["x"]), p.write(node.results[0])
+        x = p.read(node["x"])
+        y = p.write(node.results[0], over=x)
         p.step(activation_name(node), x, x.stride, y, y.stride, node["x"].size, Count(y.rows), by)
 
     elu = gelu = relu = sigmoid = silu = softplus = unary
@@ -204,7 +205,8 @@ class CpuLowering(AttentionLowering):
         self.unary(p, node, float(node["cap"]))
 
     def clip(self, p: Planner, node: Node) -> None:
-        x, y = p.read(node["x"]), p.write(node.results[0])
+        x = p.read(node["x"])
+        y = p.write(node.results[0], over=x)
         low, high = float(node["low"]), float(node["high"])
         p.step("clip", x, x.stride, y, y.stride, node["x"].size, Count(y.rows), low, high)
 
@@ -212,14 +214,16 @@ class CpuLowering(AttentionLowering):
         a, b, name = node["a"], node["b"], node.op.name
         x = p.read(a)
         if isinstance(b, Weight):
-            y = p.write(node.results[0])
+            y = p.write(node.results[0], over=x)
             if prod(b.shape) == 1:
                 p.step(f"{name}_number", x, x.stride, Vector(b), y, y.stride, a.size, Count(y.rows))
             else:
                 lead = a.size // a.shape[-1]
                 p.step(f"{name}_vector", x, x.stride, Vector(b), y, y.stride, lead, a.shape[-1], Count(y.rows))
             return
-        z, y = p.read(b), p.write(node.results[0])
+        z = p.read(b)
+        apart = x.buffer is not z.buffer or x.start == z.start
+        y = p.write(node.results[0], over=x if apart else None)
         if x.rows == z.rows:
             p.step(name, x, x.stride, z, z.stride, y, y.stride, a.size, Count(y.rows))
         else:
@@ -250,8 +254,8 @@ class CpuLowering(AttentionLowering):
     # ------------------------------------------------------------ norms and attention
 
     def rms_norm(self, p: Planner, node: Node) -> None:
-        x, y, w, shape = p.read(node["x"]), p.write(node.results[0]), node["weight"], node["x"].shape
-        lead = node["x"].size // shape[-1]
+        x, w, shape = p.read(node["x"]), node["weight"], node["x"].shape
+        y, lead = p.write(node.results[0], over=x), node["x"].size // shape[-1]
         p.step(
             "rms_norm_weighted" if w else "rms_norm", x, x.stride, Vector(w) if w else 0, y, y.stride,
             lead, shape[-1], Count(y.rows), float(node["eps"]),

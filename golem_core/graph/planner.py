@@ -328,7 +328,7 @@ class Planner:
         stride = self.lowering.stride(value.size, form)
         if form == F32 and value in self.fixed:
             buffer = self.fixed[value]
-        elif over is not None and self.dies_here(over) and over.stride == stride and over.rows == rows:
+        elif over is not None and over.stride == stride and over.rows == rows and self.dies_here(over):
             buffer = over.buffer
             self.places = {k: p for k, p in self.places.items() if p.buffer is not buffer}
         else:
@@ -382,11 +382,15 @@ class Planner:
         return Buffer(size, self.top - size)
 
     def dies_here(self, operand: Operand) -> bool:
-        """Only the step at hand still reads what lies in the operand's buffer."""
+        """Only the step at hand still reads what lies in the operand's buffer, and it reads whole rows."""
         held = {value for (value, _, _), place in self.places.items() if place.buffer is operand.buffer}
-        return operand.buffer.output is None and all(
-            value not in self.fixed and self.unread[value] == sum(r in self.current for r in self.readers[value])
-            for value in held
+        return (
+            operand.buffer.output is None
+            and operand.start == 0
+            and all(
+                value not in self.fixed and self.unread[value] == sum(r in self.current for r in self.readers[value])
+                for value in held
+            )
         )
 
     def done(self, nodes: set[Node]) -> None:
