@@ -198,15 +198,11 @@ def encode(tower: Tower, picture: np.ndarray, run: RunGraph) -> np.ndarray:
 
 def columns(tower: Tower, patches: np.ndarray, col: np.ndarray, row: np.ndarray) -> Columns:
     """One column for each patch (n, 3 * patch * patch), whose values lie around 0 to 1."""
-    n, quarter = len(patches), tower.head_dim // 4
-    frequencies = ROPE_BASE ** (-np.arange(quarter) / quarter)
-    x, y = (at[:, None] * frequencies for at in (col, row))
-    cos = np.concatenate([np.cos(x), np.cos(x), np.cos(y), np.cos(y)], 1)
-    sin = np.concatenate([-np.sin(x), np.sin(x), -np.sin(y), np.sin(y)], 1)
+    n = len(patches)
     inputs = {
         "patch": 2 * patches - 1,
         "place": np.stack([col, row + tower.pixels.places], 1),
-        **{name: np.repeat(each[:, None], tower.heads, 1) for name, each in (("cos", cos), ("sin", sin))},
+        "at": np.stack([col, row], 1),
     }
     return Columns(np.zeros(n), np.arange(n), np.zeros(n), inputs=inputs)
 
@@ -231,18 +227,17 @@ def linear(g: Graph, weights: Weights, name: str, x: Value) -> Value:
     return bounded(g, weights, f"{name}.output", y)
 
 
-def turn(g: Graph, x: Value, cos: Value, sin: Value) -> Value:
-    """Rotates each half of a head by the patch's column and by its row, in pairs of its quarters."""
+def turn(g: Graph, x: Value, at: Value) -> Value:
+    """Rotates one half of a head by the patch's column and the other by its row, in pairs of its quarters."""
     quarter = x.shape[-1] // 4
-    a, b, c, d = (g.slice(x, i * quarter, (i + 1) * quarter) for i in range(4))
-    swapped = g.concat(g.concat(b, a), g.concat(d, c))
-    return x * cos + swapped * sin
+    frequencies = tuple(ROPE_BASE ** (-j / quarter) for j in range(quarter))
+    return g.rope_at(x, at, frequencies=frequencies * 2, axes=(0,) * quarter + (1,) * quarter, blocks=2)
 
 
-def attention(g: Graph, tower: Tower, w: Weights, x: Value, cos: Value, sin: Value) -> Value:
+def attention(g: Graph, tower: Tower, w: Weights, x: Value, at: Value) -> Value:
     q, k, v = (linear(g, w, name, x).heads(tower.heads) for name in ("attn_q", "attn_k", "attn_v"))
-    q = turn(g, g.rms_norm(q, w.attn_q_norm, eps=tower.eps), cos, sin)
-    k = turn(g, g.rms_norm(k, w.attn_k_norm, eps=tower.eps), cos, sin)
+    q = turn(g, g.rms_norm(q, w.attn_q_norm, eps=tower.eps), at)
+    k = turn(g, g.rms_norm(k, w.attn_k_norm, eps=tower.eps), at)
     return linear(g, w, "attn_out", g.attend_columns(q, k, g.rms_norm(v, eps=tower.eps), scale=1.0))
 
 
@@ -262,10 +257,10 @@ def hidden_states(g: Graph, tower: Tower, weights: Weights) -> list[Value]:
     assert kernel is not None
     x = g.linear(patch, replace(kernel, shape=(d, 3 * tower.pixels.patch**2)))
     states = [x + (g.slice(flat, 0, d) + g.slice(flat, d, 2 * d))]
-    cos, sin = (g.input(name, (tower.heads, tower.head_dim)) for name in ("cos", "sin"))
+    at = g.input("at", (2,))
     for i in range(tower.blocks):
         w, x = weights.scoped(f"v.blk.{i}"), states[-1]
-        y = attention(g, tower, w, g.rms_norm(x, w.ln1, eps=tower.eps), cos, sin)
+        y = attention(g, tower, w, g.rms_norm(x, w.ln1, eps=tower.eps), at)
         x = x + g.rms_norm(y, w.attn_post_norm, eps=tower.eps)
         y = feed_forward(g, tower, w, g.rms_norm(x, w.ln2, eps=tower.eps))
         states.append(x + g.rms_norm(y, w.ffn_post_norm, eps=tower.eps))
