@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
     from golem_core.engine import Engine, Generation, GenerationRequest, SortedAnswer, Token, WholeAnswer
     from golem_core.engine.embedding import EmbeddingEngine
+    from golem_core.engine.media import Span
     from golem_core.engine.roles import ChatModel, Embedder
     from golem_core.files import ModelFile
     from golem_core.graph import Device
     from golem_core.media.encoder import MediaEncoder
+    from golem_core.media.sources import Kind, Medium
     from golem_core.sampling.grammar import CompiledGrammar, Constraint
     from golem_core.text import ChatTemplate, Event
 
@@ -40,7 +42,7 @@ def load(
     checkpoints: int = 3,
     width: int | None = None,
     draft_n: int | None = None,
-    projector: str | Path | None = None,
+    mmproj: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     wait: bool = True,
     **options: Any,
@@ -50,7 +52,8 @@ def load(
     `context` positions are divided among `slots` conversations, each of which keeps `checkpoints` copies of the
     recurrent states of a model that has any, and `width` is the most positions of a pass.  `draft_n` is how many
     tokens are guessed ahead for a lone conversation: 0 none; None one, where the model can and that pays on the
-    device.  `projector` is a file that comes beside a model and makes rows of pictures and recordings for it.
+    device.  `mmproj` is a projector, a file that comes beside a model and makes rows of
+    pictures and recordings for it.
     `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
     counts bytes of weights as the device takes them over.  With `wait` False that goes on in the background:
     `ready()` of what is returned waits for it, and has to be called.  Architecture and device come from the installed
@@ -82,7 +85,7 @@ def load(
             wait=False,
         )
 
-    beside = None if projector is None else open_model(projector)
+    beside = None if mmproj is None else open_model(mmproj)
 
     def bind(model: ChatModel) -> ChatModel:
         return model if beside is None else model.bound(beside)
@@ -366,11 +369,15 @@ class LoadedModel:
     ) -> ChatAnswer:
         """Answer a conversation, written down by the model's chat template.
 
-        `messages` are dicts with "role" and "content"; `tools` declares functions as OpenAI's API does.
+        `messages` are dicts with "role" and "content", a text or, where there are pictures and recordings, a list of
+        parts: {"type": "text", "text": ...}, {"type": "image", "image": ...} and {"type": "audio", "audio": ...}, the
+        last two with bytes, a path, a data: URI or an image of Pillow's; "image_url" and "input_audio" as in OpenAI's
+        API are taken too.  Files are of the formats that the server takes.  `tools` declares functions as OpenAI's API
+        does.
         `template_variables` go to the template: {"enable_thinking": True} has a model think first that can.  The other
         keywords are those of `generate`; a `grammar` or a `json_schema` holds for the content, after a thought, and
-        leaves no calls.  Raises BadRequest where the model has no template or no tool calls, or the template refuses
-        the messages.
+        leaves no calls.  Raises BadRequest where the model has no template, no tool calls or no projector for what was
+        sent, the template refuses the messages, or a picture or a recording is damaged or too large.
         """
         from golem_core.engine import SortedAnswer, constraint
         from golem_core.text.markers import argument_schemas
@@ -383,7 +390,9 @@ class LoadedModel:
         if tools and (self.model.markers.call is None or not template.takes("tools")):
             raise BadRequest(f"tools: {self.name} has no tool calls", param="tools", code="tools_not_supported")
         held = self._grammar(grammar, json_schema)
-        prompt = self.model.tokenizer.encode(template.render(messages, tools=tools, **variables), parse_special=True)
+        messages, given = self._read(messages)
+        text = template.render(messages, tools=tools, **variables)
+        prompt, spans = self._placed(self.model.tokenizer.encode(text, parse_special=True), given)
         request = self._request(
             prompt,
             {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
@@ -392,11 +401,36 @@ class LoadedModel:
             max_tokens=max_tokens,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             ignore_eos=ignore_eos,
+            media=spans,
         )
         schemas = argument_schemas(tools) if tools else None
         return ChatAnswer(
             SortedAnswer.submit(self.engine, self.model, request, markers=self.model.markers, tools=schemas)
         )
+
+    def _read(self, messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Medium]]:
+        """The messages as a template reads them, and the media that they had."""
+        from golem_core.media.parts import of_caller, read_messages
+        from golem_core.media.sources import NAMES
+
+        def source(kind: Kind, given: Any, where: str) -> Medium:
+            if self.model.media is None or self.model.media.kind(kind) is None:
+                sense = NAMES[kind][1]
+                why = "loaded without a projector" if self.model.media is None else f"its projector cannot {sense}"
+                raise BadRequest(f"{where}: {self.name} cannot {sense}; {why} (mmproj)", param="messages")
+            return of_caller(kind, given, where)
+
+        return read_messages(messages, source)
+
+    def _placed(self, tokens: list[int], given: list[Medium]) -> tuple[list[int], tuple[Span, ...]]:
+        """The prompt with rows of the media that `tokens` have places for."""
+        if self.encoder is None:
+            return tokens, ()
+        from golem_core.engine.request import check_room
+        from golem_core.media.prompt import MediaReader
+
+        room = lambda count: check_room(count, self.engine.context, self.engine.slots)
+        return MediaReader(self.encoder).place(tokens, given, room)
 
     def _request(
         self,

@@ -6,6 +6,8 @@ envelope and the command line to one line; anything else that escapes is a defec
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GolemError(Exception):
     """Base of every error that golem raises on purpose."""
@@ -35,3 +37,14 @@ class BadRequest(GolemError):
         self.param = param
         self.code = code
         self.details = details
+
+
+def shown(value: Any) -> str:
+    """A value as a refusal quotes it: its JSON, cut when it is long."""
+    import msgspec
+
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeEncodeError):
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -51,18 +51,10 @@ class GenerationRequest:
 
 def check(request: GenerationRequest, vocabulary: int, context: int, slots: int) -> None:
     """Raises BadRequest for what `Engine.submit` refuses, `context` positions being divided among `slots`."""
-    prompt, limit = request.prompt, context // slots
+    prompt = request.prompt
     if not prompt:
         raise BadRequest("the prompt is empty", param="prompt")
-    if len(prompt) >= limit:
-        share = f" (-context {context} divided among {slots})" if slots > 1 else ""
-        raise BadRequest(
-            f"the prompt has {len(prompt)} tokens, and a conversation holds fewer than {limit}{share}; "
-            "shorten it or start with a larger -context",
-            code="context_length_exceeded",
-            n_prompt_tokens=len(prompt),
-            n_ctx=limit,
-        )
+    check_room(len(prompt), context, slots)
     text, last = prompt, 0
     for span in request.media:
         if not last <= span.start < span.stop <= len(prompt) or max(prompt[span.start : span.stop], default=0) >= 0:
@@ -78,6 +70,20 @@ def check(request: GenerationRequest, vocabulary: int, context: int, slots: int)
         raise BadRequest(f"the prompt has the token {wrong}; the vocabulary ends at {vocabulary - 1}", param="prompt")
     if request.max_tokens < 1:
         raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
+
+
+def check_room(tokens: int, context: int, slots: int) -> None:
+    """Raises BadRequest for a prompt of so many tokens that none of the `slots` holds."""
+    limit = context // slots
+    if tokens >= limit:
+        share = f" (-context {context} divided among {slots})" if slots > 1 else ""
+        raise BadRequest(
+            f"the prompt has {tokens} tokens, and a conversation holds fewer than {limit}{share}; "
+            "shorten it or start with a larger -context",
+            code="context_length_exceeded",
+            n_prompt_tokens=tokens,
+            n_ctx=limit,
+        )
 
 
 def check_media(request: GenerationRequest, media: Media | None) -> None:

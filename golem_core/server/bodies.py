@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from golem_core.errors import BadRequest
+from golem_core.errors import shown as shown
 
 __all__ = ["Number", "read_body", "shown", "whole"]
 
@@ -55,15 +56,6 @@ def whole(value: Number, field: str, most: int = (1 << 63) - 1) -> int | None:
     if not -(1 << 63) <= value <= most:
         raise BadRequest(f"{field}: expected a number from {-(1 << 63)} to {most}, got {shown(value)}", param=field)
     return int(value)
-
-
-def shown(value: Any) -> str:
-    """A value as a refusal quotes it: its JSON, cut when it is long."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeEncodeError):
-        text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _value_at(value: Any, path: str) -> Any:

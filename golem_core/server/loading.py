@@ -212,7 +212,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         device=options["device"],
         threads=options["threads"],
         draft_n=options.get("draft-n"),
-        projector=options.get("mmproj"),
+        mmproj=options.get("mmproj"),
         progress=progress,
         wait=False,
         **{name: value for name, value in options.items() if name not in own},

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from golem_core.errors import BadRequest
+from golem_core.media.parts import read_content
 from golem_core.media.prompt import MediaReader, known
 from golem_core.media.sources import Kind, Medium, read_source
 from golem_core.server.bodies import shown
@@ -116,43 +117,20 @@ def _content(content: Any, where: str, reader: MediaReader | None, media: list[M
         return content
     if not isinstance(content, list):
         raise _bad(f"{where}.content: expected a text or an array of parts, got {shown(content)}")
-    if len(content) > MOST_PARTS:
-        raise _bad(f"{where}.content: {len(content)} parts; {MOST_PARTS} at most are taken")
-    parts = [_part(part, f"{where}.content[{index}]", reader) for index, part in enumerate(content)]
-    text = "\n".join(part for part in parts if isinstance(part, str))
-    found = sorted((part for part in parts if isinstance(part, Medium)), key=lambda each: each.kind == "audio")
-    if not found:
-        return text
+
+    def source(kind: Kind, given: Any, at: str) -> Medium:
+        if isinstance(given, str) and given[:8].lower().startswith(("http://", "https://")):
+            return read_source(kind, given, at, None)
+        known(reader.media if reader else None, kind, at)
+        if isinstance(given, Medium):  # of a caller in this process
+            return given
+        if not isinstance(given, str):
+            raise _bad(f"{at}: expected a text, got {shown(given)}")
+        return read_source(kind, given, at, reader.folder if reader else None)
+
+    read, found = read_content(content, f"{where}.content", source)
     media += found
-    return [*({"type": each.kind} for each in found), {"type": "text", "text": text}]
-
-
-MOST_PARTS = 10_000
-_MEDIA: dict[str, tuple[Kind, str]] = {"image_url": ("image", "url"), "input_audio": ("audio", "data")}
-
-
-def _part(part: Any, where: str, reader: MediaReader | None) -> str | Medium:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "text":
-        if isinstance(part.get("text"), str):
-            return part["text"]
-        raise _bad(f"{where}.text: expected a text, got {shown(part.get('text'))}")
-    if not isinstance(kind, str) or kind not in _MEDIA:
-        raise _bad(f"{where}.type: {shown(kind)} is not a part that this server reads (text, image_url, input_audio)")
-    name, key = _MEDIA[kind]
-    source = part.get(kind)
-    if isinstance(source, dict):
-        source = source.get(key)
-    where = f"{where}.{kind}"
-    if isinstance(source, Medium):  # of a caller in this process
-        known(reader.media if reader else None, name, where)
-        return source
-    if not isinstance(source, str):
-        raise _bad(f"{where}: expected {key}, got {shown(part.get(kind))}")
-    if source[:8].lower().startswith(("http://", "https://")):
-        return read_source(name, source, where, None)
-    known(reader.media if reader else None, name, where)
-    return read_source(name, source, where, reader.folder if reader else None)
+    return read
 
 
 def _bad(message: str) -> BadRequest:

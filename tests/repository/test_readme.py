@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import httpx
 import pytest
+from PIL import Image
 from repository_layout import ROOT
 
 from golem_core import cli, plugins
@@ -30,6 +31,7 @@ DEFAULTS = {
     "draft-n": "1 where it helps",
 }
 MODEL = ROOT / "plugins" / "golem-gemma" / "tests" / "fixtures" / "gemma3.gguf"
+PROJECTOR = MODEL.with_name("mmproj-gemma3.gguf")
 EMBEDDER = ROOT / "plugins" / "golem-nomic" / "tests" / "fixtures" / "nomic-moe.gguf"
 
 
@@ -124,10 +126,12 @@ def test_the_curl_commands_are_answered(server: str, command: str) -> None:
         assert ('"finish_reason"' if "completions" in command else '"embedding') in done.stdout
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=["client", "api", "embedder"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=["client", "api", "pictures", "embedder"])
 def test_the_python_examples_run(server: str, script: str, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").symlink_to(MODEL)
+    (tmp_path / "mmproj.gguf").symlink_to(PROJECTOR)
     (tmp_path / "nomic.gguf").symlink_to(EMBEDDER)
+    Image.new("RGB", (40, 30), "green").save(tmp_path / "cat.png")
     script = script.replace("127.0.0.1:8080", server)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", timeout=120

@@ -438,11 +438,11 @@ def test_the_terminal_s_picture_goes_with_the_first_text(chat, tmp_path, capsys)
 
 
 def test_a_model_is_loaded_with_a_projector_or_refused(tmp_path):
-    with load(FIXTURES / "gemma4-e2b.gguf", projector=FIXTURES / "mmproj-e2b.gguf", threads=2, context=256) as model:
+    with load(FIXTURES / "gemma4-e2b.gguf", mmproj=FIXTURES / "mmproj-e2b.gguf", threads=2, context=256) as model:
         assert model.encoder is not None and model.model.media is not None
         text = model.generate(model.tokenize("hello", special=True), max_tokens=4, temperature=0).text()
     with load(FIXTURES / "gemma4-e2b.gguf", threads=2, context=256) as plain:
         assert plain.encoder is None
         assert plain.generate(plain.tokenize("hello", special=True), max_tokens=4, temperature=0).text() == text
     with pytest.raises(BadFile):
-        load(FIXTURES / "gemma4-e2b.gguf", projector=tmp_path / "none.gguf")
+        load(FIXTURES / "gemma4-e2b.gguf", mmproj=tmp_path / "none.gguf")
