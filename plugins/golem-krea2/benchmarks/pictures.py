@@ -19,12 +19,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _files import write_directory
-from golem_krea2.checkpoint import Files
+from golem_krea2.checkpoint import Files, tapped
 from golem_krea2.dit import DiT
 from golem_krea2.encoder import Encoder
 from golem_krea2.sampler import sample
@@ -132,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--shape", choices=SHAPES, default="real")
     parser.add_argument("--blocks", type=int, help="main blocks of the transformer, fewer than there are")
+    parser.add_argument("--taps", type=int, help="taps of the encoder, fewer than there are; it ends with the last")
     parser.add_argument("--directory", type=Path, help="where the files are written; by default memory or a disk")
     parser.add_argument("--keep", action="store_true", help="leave the files, and read those that are there")
     parser.add_argument("--device", choices=("vulkan", "cpu"), default="vulkan", help="golem's")
@@ -143,8 +145,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go, as far as they are known")
     arguments = parser.parse_args()
     dit, encoder, vae = SHAPES[arguments.shape]
-    if arguments.blocks is not None:
-        dit = DiTShape(dit.main, dit.text, min(dit.blocks, arguments.blocks), dit.taps, dit.channels, dit.time)
+    dit = replace(dit, blocks=arguments.blocks or dit.blocks, taps=arguments.taps or dit.taps)
+    encoder = replace(encoder, layers=tapped(dit.taps)[-1])
     report = Report(arguments.json)
     place = arguments.directory or room(20e9 if arguments.shape == "real" else 0)
     place.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from golem_krea2.checkpoint import Files
 
-from golem_core import Columns, Reference
+from golem_core import Columns, Device, Reference, Unsupported, plugins
 from golem_core.cpu.device import CpuDevice
 
 
@@ -50,11 +50,36 @@ class ReferenceDevice:
         pass
 
 
-@pytest.fixture(params=["reference"], scope="session")
+@pytest.fixture(params=["reference", "cpu", "vulkan"], scope="session")
 def device(request):
-    made = ReferenceDevice() if request.param == "reference" else CpuDevice(threads=2, kv="f32")
+    made = {"reference": ReferenceDevice, "cpu": cpu, "vulkan": vulkan}[request.param]()
     yield made
     made.close()
+
+
+def cpu() -> CpuDevice:
+    return CpuDevice(threads=2, kv="f32")
+
+
+def vulkan() -> Device:
+    if importlib.util.find_spec("golem_vulkan") is None:
+        pytest.skip("golem-vulkan is not installed")
+    try:
+        return plugins.device("vulkan").open({"device": "vulkan"})
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def tolerance(device):
+    """Of a network's results, relative root mean square; a device with matrices of a workgroup rounds to float16."""
+    return 2e-2 if getattr(device, "matrices", False) else 5e-6
+
+
+@pytest.fixture
+def cache_tolerance(device, tolerance):
+    """Where keys and values are kept, which Vulkan does in float16."""
+    return max(tolerance, 1e-3 if device.name == "vulkan" else 0.0)
 
 
 @pytest.fixture
