@@ -102,6 +102,18 @@ def reference_device() -> type[ReferenceDevice]:
     return ReferenceDevice
 
 
+class OpenedCpu(CpuDevice):
+    """The CPU as the command line opens it, two threads of it."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=2)
+
+
+@pytest.fixture(params=[ReferenceDevice, OpenedCpu], ids=lambda each: each.name)
+def open_device(request):
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def fakes() -> ModuleType:
     return module("fakes")
