@@ -39,7 +39,7 @@ class Plan:
 
     @classmethod
     def make(cls, files: Files, device: str, free: int | None, keep: bool) -> Plan:
-        """The plan for a device with so many bytes free, None if it does not tell.
+        """The plan for a device with so many bytes for them, None if it does not tell.
 
         Raises GolemError with the numbers where the networks don't fit even one at a time, or not beside a kept DiT.
         """
@@ -48,13 +48,13 @@ class Plan:
         if free is not None and largest.total > free:
             raise GolemError(
                 f"the {largest.name} needs {giga(largest.total)} ({giga(largest.weights)} of weights, about "
-                f"{giga(largest.work)} to work in), and {device} has {giga(free)} free"
+                f"{giga(largest.work)} to work in), and {device} has {giga(free)} for it"
             )
         beside = max(dit.work, encoder.total, decoder.total)
         if keep and free is not None and dit.weights + beside > free:
             raise GolemError(
                 f"-krea2-keep: the {dit.name}'s {giga(dit.weights)} and {giga(beside)} for what runs beside it are "
-                f"more than the {giga(free)} that {device} has free; start without it"
+                f"more than the {giga(free)} that {device} has for them; start without it"
             )
         everything = keep and (free is None or sum(need.total for need in needs) <= free)
         return cls(encoder, dit, decoder, keep, everything)
@@ -64,7 +64,7 @@ class Plan:
         sizes = ", ".join(f"{need.name} {giga(need.weights)}" for need in (self.encoder, self.dit, self.decoder))
         stay = "all stay" if self.everything else "the DiT stays" if self.keep else "one at a time"
         work = giga(max(need.work for need in (self.encoder, self.dit, self.decoder)))
-        there = "" if free is None else f"; {giga(free)} are free"
+        there = "" if free is None else f"; {device} has {giga(free)} for them"
         return f"krea2: {sizes} on {device}, {stay}, with about {work} to work in{there}"
 
 

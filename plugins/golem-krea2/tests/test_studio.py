@@ -161,7 +161,7 @@ def test_the_plan_is_told_before_anything_is_opened(files, fakes, log):
         "decoder 0.00 GB",
         "on counted",
         "one at a time",
-        "2.00 GB are free",
+        "counted has 2.00 GB for them",
     ):
         assert part in studio.described
 
@@ -169,7 +169,7 @@ def test_the_plan_is_told_before_anything_is_opened(files, fakes, log):
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_device_with_too_little_memory_is_refused_with_the_numbers(files, fakes, log, keep):
     devices = fakes.Devices(1000)
-    with pytest.raises(GolemError, match=r"the \w+ needs \d+\.\d\d GB .* counted has 0\.00 GB free"):
+    with pytest.raises(GolemError, match=r"the \w+ needs \d+\.\d\d GB .* counted has 0\.00 GB for it"):
         Studio(files, devices, keep=keep, networks=log.networks())
     assert not devices.open and log.events == []
 
@@ -178,7 +178,7 @@ def test_a_dit_that_cannot_stay_is_refused_with_the_numbers(files):
     needs = needs_of(files)
     free = max(need.total for need in needs)
     assert Plan.make(files, "card", free, keep=False).keep is False
-    with pytest.raises(GolemError, match=r"-krea2-keep: the DiT's .* GB and .* card has free; start without it"):
+    with pytest.raises(GolemError, match=r"-krea2-keep: the DiT's .* GB and .* card has for them; start without it"):
         Plan.make(files, "card", needs[1].weights + free - 1, keep=True)
 
 
