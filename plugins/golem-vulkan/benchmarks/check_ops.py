@@ -1,4 +1,6 @@
-"""The whole table of ops on the Vulkan device that is here, against the numpy meanings, with and without matrices."""
+"""The whole table of ops on the Vulkan device that is here, against the numpy meanings: without matrices, with them,
+and with products of few columns going through fragments as those of many do.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 from golem_vulkan.device import VulkanDevice
+from golem_vulkan.lowering import forms
 
 from golem_core import Graph, Reference
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 from graph.op_cases import CASES, Case
+
+WAYS = ("without matrices", "with matrices", "with fragments")
 
 
 def worst(device: VulkanDevice, case: Case) -> tuple[float, str]:
@@ -40,13 +45,20 @@ def worst(device: VulkanDevice, case: Case) -> tuple[float, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cases", nargs="*", help="beginnings of names; by default every case")
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
     arguments = parser.parse_args()
-    for matrices in (False, True):
+    for way in arguments.ways:
+        matrices = way != "without matrices"
         device, start, count = VulkanDevice(matrices=matrices), time.perf_counter(), 0
         failed: list[str] = []
         if matrices and not device.matrices:
             print("no cooperative matrices")
             break
+        if way == "with fragments":
+            if not device.fragments:
+                print("no fragments")
+                break
+            forms.FRAGMENTED = forms.SIXTEEN
         print(device.adapter.summary)
         for case in CASES:
             if arguments.cases and not case.name.startswith(tuple(arguments.cases)):
@@ -58,8 +70,7 @@ def main() -> None:
                 failed.append(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}")
         device.close()
         seconds = time.perf_counter() - start
-        told = "with" if matrices else "without"
-        print(*failed, f"{told} matrices: {count} cases, {len(failed)} failed, {seconds:.1f} s", sep="\n", flush=True)
+        print(*failed, f"{way}: {count} cases, {len(failed)} failed, {seconds:.1f} s", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ import numpy as np
 from golem_core import Graph, Plan, Planner, Weight
 from golem_vulkan.adapters import Instance, choose
 from golem_vulkan.formats import layout_of
+from golem_vulkan.fragments import held
 from golem_vulkan.gpu import Gpu
-from golem_vulkan.lowering import table
+from golem_vulkan.lowering import forms, table
 from golem_vulkan.needs import work_out
 from golem_vulkan.passes import VulkanPass, buckets, ring_bytes, ring_length
 from golem_vulkan.pipelines import Pipelines
 from golem_vulkan.steps import Matrix, Vector
-from golem_vulkan.target import Target
+from golem_vulkan.target import Target, groups_of
 from golem_vulkan.weights import WeightStore
 
 WIDTH = 512
@@ -64,6 +65,7 @@ class VulkanDevice:
         self.host_experts = host_experts
         self.matrices = matrices and "cooperativeMatrix" in self.adapter.features
         self.pipelines = Pipelines(self.gpu, cache)
+        self.fragments = self.matrices and held(self.gpu, self.pipelines)
         self.weights = WeightStore(self.gpu, self.pipelines)
         self.passes: list[VulkanPass] = []
 
@@ -92,7 +94,9 @@ class VulkanDevice:
         plans: dict[int, Plan] = {}
         for bucket in buckets(width):
             rows = {name: min(bucket, count) for name, count in capacity.items()}
-            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows)
+            if self.fragments and bucket >= forms.FRAGMENTED:
+                rows = {name: groups_of(count, forms.SIXTEEN) * forms.SIXTEEN for name, count in rows.items()}
+            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows, self.fragments)
             plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
         matrices, vectors = weights_of(plans)
         new = [w for w in matrices if w not in self.weights.matrices]

@@ -19,12 +19,15 @@ from golem_vulkan.formats import FILE_TYPES, LAYOUTS
 HERE = Path(__file__).parent
 PLAIN = (
     "attend",
+    "attend_fragments",
     "attend_merge",
     "attend_wide",
     "causal_conv1d",
     "combine",
     "delta_net",
     "entrywise",
+    "gather_fragments",
+    "gemm_fragments",
     "hadamard",
     "list",
     "list_peaks",
@@ -33,6 +36,7 @@ PLAIN = (
     "order",
     "pool",
     "prepend",
+    "probe",
     "rearrange",
     "rope",
     "rope_at",
@@ -40,7 +44,7 @@ PLAIN = (
     "store",
 )
 """Kernels of one variant."""
-BY_LAYOUT = ("embed", "gemm", "matvec")
+BY_LAYOUT = ("embed", "gemm", "matvec", "widen")
 """Kernels with a variant for each layout of weights; `repack` has one for each type in a file."""
 
 

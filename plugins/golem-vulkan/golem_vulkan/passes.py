@@ -37,8 +37,10 @@ in which recurrent states stand after it (of a conversation: before it), the las
 of its conversation among those of the pass."""
 FIRST, END, SHARE, LAST, RUN = 4, 5, 6, 7, 8
 """Where five of them stand."""
-RUNS_READERS = ("attend_columns", "causal_conv1d", "delta_net", "pool", "prepend")
+RUNS_READERS = ("attend_columns", "attend_fragments", "causal_conv1d", "delta_net", "pool", "prepend")
 """Kernels that ask which columns belong together; so does every step that is given the rows "runs"."""
+BEHIND = 12 << 20
+"""Bytes of the arena behind all that lies in it: products read up to 80 rows of fragments that aren't there."""
 HEAD = 8
 """Words before the facts: the count, and seven unused."""
 
@@ -107,7 +109,7 @@ class VulkanPass:
             self.keys[ring], self.values[ring] = take(size), take(size)
         self.clear([*self.keys.values(), *self.values.values()])
         self.recurrent = RecurrentStates(device.gpu, device.pipelines, graph.recurrent, slots, tentative, take)
-        self.arena = take(max(plan.arena for plan in plans.values()))
+        self.arena = take(max(plan.arena for plan in plans.values()) + BEHIND)
         self.outputs = {name: take(self.output_bytes(name)) for name in graph.outputs}
         sizes = [sum(self.place_bytes(p, capacity[p.rows]) for p in plan.outputs.values()) for plan in plans.values()]
         self.results = self.memory["download"].take(max(sizes))
@@ -171,8 +173,8 @@ class VulkanPass:
                 return weights.matrices[weight].block.address
             case Planes(weight):
                 return weights.matrices[weight].planes
-            case Vector(weight):
-                return weights.vectors[weight].address
+            case Vector(weight, first):
+                return weights.vectors[weight].address + 4 * first
             case Constant(array):
                 return weights.constant(array).address
             case Given(name):

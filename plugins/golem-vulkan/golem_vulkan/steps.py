@@ -40,9 +40,10 @@ class Planes:
 
 @dataclass(frozen=True)
 class Vector:
-    """The address of a weight as float32."""
+    """The address of a weight as float32, from entry `first` on."""
 
     weight: Weight
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +89,8 @@ class Nothing:
 NOTHING = Nothing()
 
 
-def vector(weight: Weight | None) -> Vector | Nothing:
-    return NOTHING if weight is None else Vector(weight)
+def vector(weight: Weight | None, first: int = 0) -> Vector | Nothing:
+    return NOTHING if weight is None else Vector(weight, first)
 
 
 ALIGNED = 8

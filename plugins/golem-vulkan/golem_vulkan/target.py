@@ -21,6 +21,8 @@ class Target:
     context: int
     capacity: Mapping[str, int]
     """Most rows of each row set in the passes to be planned."""
+    fragments: bool = False
+    """Subgroups hold matrices as `shaders/fragments.glsl` has them."""
 
 
 def groups_of(n: int, each: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ FIXTURES = sorted(
 WIDTHS = (1, 4, 8, 32, 128, 512)
 
 
-def plan(graph: Graph, width: int, matrices: bool = True) -> Plan:
-    rows = {"all": width, "scored": min(width, 4), "runs": min(width, 4)}
-    target = Target(subgroup=32, matrices=matrices, processor=False, context=4096, capacity=rows)
+def plan(graph: Graph, width: int, matrices: bool = True, fragments: bool = False) -> Plan:
+    rows = {name: n + -n % 16 if fragments else n for name, n in (("all", width), ("scored", 4), ("runs", 4))}
+    rows = {name: min(n, rows["all"]) for name, n in rows.items()}
+    target = Target(32, matrices, processor=False, context=4096, capacity=rows, fragments=fragments)
     return Planner(graph, table(target), rows).plan()
 
 
@@ -42,6 +44,7 @@ def test_models_of_every_family_are_planned(path):
         model = plugins.architecture(file.architecture).open(file)
         for width in WIDTHS:
             check(plan(model.build(), width))
+        check(plan(model.build(), WIDTHS[-1], fragments=True))
 
 
 def weight(name: str, kind: str, *shape: int) -> Weight:
@@ -67,3 +70,31 @@ def test_wide_products_go_to_cooperative_matrices_and_choices_together_by_expert
     assert not {name for name in narrow | without if name in (f"gemm_{kind}", "order")}
     assert f"matvec_{kind}" in narrow
     assert ("gemm_plain_BF16" in without) == (kind == "BF16")
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "BF16", "F8_E4M3"])
+def test_products_of_many_columns_read_slabs_of_the_weight_as_fragments(kind):
+    """A slab is widened where the product before doesn't read, so the two may overlap."""
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 6144))
+    g.output("y", g.linear(x, weight("w", kind, 16400, 6144), weight("b", "F32", 16400)))
+    made = plan(g, 3136, fragments=True)
+    assert {f"widen_{kind}", "gemm_fragments"} <= check(made)
+    steps = [step for step in made.steps if step.kernel in (f"widen_{kind}", "gemm_fragments")]
+    widened = [step.args[2] for step in steps if step.kernel.startswith("widen")]
+    read = [step.args[1] for step in steps if step.kernel == "gemm_fragments"]
+    assert [w.buffer for w in widened] == [r.buffer for r in read]
+    assert all(a.buffer is not b.buffer for a, b in itertools.pairwise(widened))
+    products = [step for step in steps if step.kernel == "gemm_fragments"]
+    assert sum(step.args[6] for step in products) == 16400
+    assert not any(step.barrier for step in products[:-1])  # what widens the next slab needn't wait
+
+
+def test_a_few_rows_of_many_are_gathered_out_of_fragments():
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 256))
+    key = g.view(g.linear(x, weight("k", "F16", 64, 256)), (1, 64))
+    query = g.view(g.linear(x, weight("q", "F16", 64, 256)), (1, 64))
+    g.output("y", g.take(g.view(g.attend_columns(query, key, key, scale=1.0), (64,))))
+    kernels_used = check(plan(g, 512, fragments=True))
+    assert {"attend_fragments", "gather_fragments", "gemm_fragments"} <= kernels_used

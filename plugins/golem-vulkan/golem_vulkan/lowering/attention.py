@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,9 @@ def attend_columns(target: Target, p: Planner, node: Node) -> None:
     (kv_heads, dim), window = node["k"].shape, node["window"]
     if dim % 4:
         raise Unsupported(f"attend_columns: heads of {dim} components; vulkan takes multiples of 4")
+    if forms.attends_in_fragments(target, node):
+        emit_fragments(target, p, node)
+        return
     form = forms.form(target, node, "k")
     k, v = (p.read(node[name], form, rows="all") for name in "kv")
     numbers = EVERYTHING if window is None else window, k.stride, v.stride
@@ -162,6 +166,20 @@ def attend_columns(target: Target, p: Planner, node: Node) -> None:
         return
     seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
     emit_attend(p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
+
+
+def emit_fragments(target: Target, p: Planner, node: Node) -> None:
+    (heads, dim), kv_heads, window = node["q"].shape, node["k"].shape[0], node["window"]
+    q, y = p.read(node["q"], forms.FRAGMENTS), p.write(node.results[0])
+    k, v = p.read(node["k"], forms.FRAGMENTS, rows="all"), p.read(node["v"], forms.TURNED, rows="all")
+    narrow, together = dim <= 128, 4
+    scale = float(node["scale"]) * forms.HALF_SCALE**2 / math.log(2)
+    launch(
+        p, "attend_fragments", (target.subgroup * together, dim, 64 if narrow else 32, int(narrow)),
+        (heads, groups_of(p.capacity[y.rows], forms.SIXTEEN * together)),
+        q, k, v, y, Rows(y.rows), heads, kv_heads, EVERYTHING if window is None else window,
+        p.capacity["all"] // forms.SIXTEEN, y.stride, scale,
+    )  # fmt: skip
 
 
 def emit_attend(

@@ -16,7 +16,7 @@ KINDS = {
 }  # fmt: skip
 WITH = {"add": 1, "mul": 2}
 POOLS = {"mean": 0, "first": 1, "last": 2}
-FORMS = {"f32": 0, "bytes": 1, "halves": 2}
+FORMS = {"f32": 0, "bytes": 1, "halves": 2, "fragments": 3, "turned": 4}
 
 
 def emit(

@@ -1,5 +1,6 @@
-"""The forms of values: float32 rows, the 8-bit blocks that products with quantized weights read, and the float16 rows
-that cooperative matrices read.
+"""The forms of values: float32 rows, the 8-bit blocks that products with quantized weights read, the float16 rows
+that cooperative matrices read, and the same as fragments, sixteen rows together (`shaders/fragments.glsl`), or turned:
+entries by rows, as attention reads values.
 
 An 8-bit row of n entries is n bytes, then eight bytes for each block of 32: its scale, and the sums of its halves.
 """
@@ -12,9 +13,17 @@ from golem_vulkan.lowering import entrywise
 from golem_vulkan.steps import Rows, launch
 from golem_vulkan.target import THREADS, Target, groups_of
 
-F32, BYTES, HALVES = "f32", "bytes", "halves"
+F32, BYTES, HALVES, FRAGMENTS, TURNED = "f32", "bytes", "halves", "fragments", "turned"
 NARROW = 8
 """Columns for which a product with cooperative matrices isn't worth it."""
+FRAGMENTED = 192
+"""Columns for which it is worth it to widen a weight to float16 fragments first."""
+SIXTEEN = 16
+"""Rows of a fragment."""
+MOST_FRAGMENT_DIM = 512
+"""Components of a head that attention mixes in registers; of more than 128 the driver puts some elsewhere."""
+MOST_FRAGMENTED = 1 << 16
+"""Entries of a row: so far kernels may read beyond the rows that there are (`passes.BEHIND`)."""
 CROWDED = 64
 """Columns from which the choices of experts are brought together by expert."""
 WIDE = 32
@@ -29,6 +38,8 @@ MOST_EXPERTS = 2048
 
 def form(target: Target, node: Node, name: str) -> str:
     """The form in which a node reads an input."""
+    if node.op.name == "attend_columns" and attends_in_fragments(target, node):
+        return TURNED if name == "v" else FRAGMENTS
     if node.op.name == "attend_columns" and name in ("k", "v"):
         dim = node["q"].shape[1]
         wide = target.matrices and target.capacity["all"] >= WIDE and dim % 16 == 0 and dim <= MOST_WIDE_DIM
@@ -36,7 +47,7 @@ def form(target: Target, node: Node, name: str) -> str:
     if name != "x" or node.op.name not in ("linear", "expert_linear"):
         return F32
     if on_matrices(target, node):
-        return HALVES
+        return FRAGMENTS if in_fragments(target, node) else HALVES
     return F32 if layout_of(node["weight"]).floats else BYTES
 
 
@@ -49,12 +60,27 @@ def on_matrices(target: Target, node: Node) -> bool:
     return fits and columns > NARROW
 
 
+def attends_in_fragments(target: Target, node: Node) -> bool:
+    heads, dim = node["q"].shape
+    wide = target.fragments and target.capacity["all"] >= FRAGMENTED
+    return wide and dim % SIXTEEN == 0 and heads * dim % 32 == 0 and dim <= MOST_FRAGMENT_DIM
+
+
+def in_fragments(target: Target, node: Node) -> bool:
+    """Whether a product on matrices reads both factors as fragments."""
+    columns = target.capacity[node.results[0].rows]
+    fits = columns >= FRAGMENTED and columns % SIXTEEN == 0 and node["weight"].width <= MOST_FRAGMENTED
+    return target.fragments and node.op.name == "linear" and fits
+
+
 def stride(size: int, form: str) -> int:
     """Bytes of a row of `size` entries."""
     if form == F32:
         return -(-size // 32) * 128
     if form == HALVES:
         return -(-size // 32) * 64
+    if form in (FRAGMENTS, TURNED):  # the former unlike any other form's, so that it is known by it
+        return -(-size // 32) * 64 + 4
     return -(-size // 32) * 40 + -(-size // 32) % 2 * 8  # a multiple of 16
 
 
@@ -65,6 +91,13 @@ def convert(p: Planner, value: Value, form: str) -> None:
 
 
 def gather(p: Planner, x: Operand, y: Operand) -> None:
+    if y.stride % 16 == 4:
+        blocks = y.stride // 64
+        launch(
+            p, "gather_fragments", (THREADS,), (groups_of(8 * blocks, THREADS), p.capacity[y.rows]),
+            x, y, Rows(y.rows), blocks,
+        )  # fmt: skip
+        return
     n = y.stride // 4
     launch(
         p, "rearrange", (THREADS, 1), (groups_of(n, THREADS), p.capacity[y.rows]),

@@ -73,7 +73,7 @@ def whole_rows(p: Planner, m: Match) -> bool:
 
 def residual(inner: Pattern | None) -> Fusion:
     pattern = Pattern(("rms_norm",), "norm", {"x": inner} if inner else {})
-    return Fusion(pattern, frozenset(FORMS), emit_residual, whole_rows)
+    return Fusion(pattern, frozenset(FORMS) - {"turned"}, emit_residual, whole_rows)
 
 
 RESIDUAL = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from golem_core import Node, Operand, Planner, Unsupported, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import NARROW, form, on_matrices
+from golem_vulkan.lowering import wide
+from golem_vulkan.lowering.forms import NARROW, form, in_fragments, on_matrices
 from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
@@ -42,7 +43,7 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     w = node["weight"]
     x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
     if on_matrices(target, node):
-        emit_wide(target, p, node, x, y)
+        (wide.emit if in_fragments(target, node) else emit_wide)(target, p, node, x, y)
         return
     if layout_of(w).floats and p.capacity[y.rows] > NARROW:
         emit_plain(p, node, x, y)

@@ -20,7 +20,7 @@ void main() {
   uint column = gl_WorkGroupID.y, i4 = gl_GlobalInvocationID.x;
   if (4 * i4 >= p.n) return;
   if (beyond(p.rows, column)) {  // what reads float16 rows may multiply these by nought
-    if (FORM == 2) write_halves(p.y + uint64_t(column) * p.y_stride, i4, vec4(0));
+    if (FORM == 2 || FORM == 4) write_row(FORM, p.y, column, p.y_stride, 0, p.n, i4, vec4(0));
     return;
   }
   vec4 x = activate4(KIND, read_row(p.a + uint64_t(column) * p.a_stride, p.n, i4), p.by, p.most);
@@ -32,5 +32,5 @@ void main() {
     if (OTHER == 2) b = vec4(F1(p.b).v[0]);
     x = WITH == 1 ? x + b : x * b;
   }
-  write_row(FORM, p.y + uint64_t(column) * p.y_stride, p.n, i4, x);
+  write_row(FORM, p.y, column, p.y_stride, 0, p.n, i4, x);
 }

@@ -18,9 +18,8 @@ layout(push_constant) uniform P {
 void main() {
   uint part = gl_WorkGroupID.x, column = gl_WorkGroupID.y, tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x;
   if (beyond(p.rows, column)) return;
-  uint64_t start = uint64_t(part) * p.n * 4;
+  uint start = part * p.n * 4;
   uint64_t x = p.x + uint64_t(column) * p.x_stride + start;
-  uint64_t out_ = p.out_ + uint64_t(column) * p.out_stride + (FORM == 0 ? start : 0);
   uint groups = (p.n + 3) / 4;
   if (BRANCH != 0) {
     uint64_t y = p.y + uint64_t(column) * p.y_stride, s = p.s + uint64_t(column) * p.s_stride;
@@ -55,6 +54,6 @@ void main() {
     vec4 v = (read_row(x, p.n, i) - mean) * by;
     if (p.weight != 0) v *= read_row(p.weight, p.n, i);
     if (p.bias != 0) v += read_row(p.bias, p.n, i);
-    write_row(FORM, out_, p.n, i, v);
+    write_row(FORM, p.out_, column, p.out_stride, start, p.n, i, v);
   }
 }
