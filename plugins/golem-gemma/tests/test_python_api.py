@@ -93,6 +93,16 @@ def test_several_pictures_and_one_between_two_turns(model, picture, png):
     assert later.cached_tokens >= generation.prompt_tokens - 8, "the picture of a turn before is not read again"
 
 
+def test_two_conversations_at_once_see_their_own_pictures(model, picture, png):
+    def asked(image):
+        content = [{"type": "image", "image": image}, text("what is it")]
+        return model.chat([{"role": "user", "content": content}], max_tokens=12, temperature=2, top_k=0, seed=3)
+
+    alone = [asked(image).text() for image in (png, picture.rotate(90))]
+    both = [asked(png), asked(picture.rotate(90))]
+    assert [answer.text() for answer in both] == alone and alone[0] != alone[1]
+
+
 def test_a_picture_that_comes_twice_is_encoded_once(model, png, monkeypatch):
     from golem_core.media.encoder import MediaEncoder
 
