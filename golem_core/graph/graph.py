@@ -21,7 +21,8 @@ class Columns:
 
     Columns of one slot lie together and carry ascending, contiguous positions.  `scored` lists the columns, by index,
     whose rows the outputs of row set "scored" have, in that order.  `inputs` has the rows of every input of the
-    graph by its name, float32 (n, *shape).
+    graph by its name, float32 (n, *shape); a device need not copy an array again that cannot be written to and was
+    given in the run before.
 
     `last` is the last position that a column sees where an op reads it; without any it is the column's own.  It lies
     within the pass, so that its keys are there.

@@ -39,13 +39,15 @@ class Network:
         """x / sqrt(mean(x²) + eps) * (1 + scale)."""
         return self.g.rms_norm(x, self.tensors.derived(f"1 + {name}.scale", self._plus_one), eps=EPS)
 
-    def table(self, name: str, parts: int, scales: tuple[int, ...]) -> list[Weight]:
-        """The parts of a table of modulation, with 1 added to those that scale."""
-        whole = self.tensors.values(name).reshape(parts, -1)
-        return [
-            self.tensors.derived(f"{name}[{i}]", lambda key, i=i: vector(key, whole[i] + np.float32(i in scales)))
-            for i in range(parts)
-        ]
+    def table(self, name: str, parts: int, scales: tuple[int, ...]) -> Weight:
+        """A table of modulation as one vector, with 1 added to those of its parts that scale."""
+
+        def make(key: str) -> Weight:
+            values = self.tensors.values(name).reshape(parts, -1).copy()
+            values[list(scales)] += 1
+            return vector(key, values.reshape(-1))
+
+        return self.tensors.derived(f"1 + {name}", make)
 
     def _plus_one(self, key: str) -> Weight:
         return vector(key, 1 + self.tensors.values(key.removeprefix("1 + ")))
@@ -77,8 +79,8 @@ def text_block(n: Network, name: str, x: Value) -> Value:
 def main_block(n: Network, name: str, x: Value, time: Value, turn: Callable[[Value], Value]) -> Value:
     """`time` (6 * width,) of the whole picture scales, shifts and gates both halves."""
     g, width = n.g, n.shape.main.width
-    table = n.table(f"{name}.mod.lin", 6, scales=(0, 3))
-    m = [g.slice(time, i * width, (i + 1) * width) + table[i] for i in range(6)]
+    time = time + n.table(f"{name}.mod.lin", 6, scales=(0, 3))
+    m = [g.slice(time, i * width, (i + 1) * width) for i in range(6)]
     h = n.norm(x, f"{name}.prenorm") * m[0] + m[1]
     x = x + attention(n, n.shape.main, f"{name}.attn", h, turn) * m[2]
     h = n.norm(x, f"{name}.postnorm") * m[3] + m[4]
@@ -132,8 +134,9 @@ def step(shape: DiTShape, tensors: Tensors, lora: Lora | None = None) -> Graph:
     x = n.products.one(g.input("patch", (4 * shape.channels,)), "first") + g.input("text", (shape.main.width,))
     for i in range(shape.blocks):
         x = main_block(n, f"blocks.{i}", x, modulation, turn)
-    scale, shift = n.table("last.modulation.lin", 2, scales=(0,))
-    x = n.norm(g.take(x), "last.norm") * (t + scale) + (t + shift)
+    time = g.concat(t, t) + n.table("last.modulation.lin", 2, scales=(0,))
+    width = shape.main.width
+    x = n.norm(g.take(x), "last.norm") * g.slice(time, 0, width) + g.slice(time, width, 2 * width)
     g.output("v", n.products.one(x, "last.linear"))
     return g
 
@@ -196,7 +199,7 @@ class DiT:
         self._tensors, self._progress = files.dit, progress
         self._passes: dict[str, Pass] = {}
         self._texts: dict[tuple[bytes, float], np.ndarray] = {}
-        self._given: tuple[np.ndarray, np.ndarray] | None = None
+        self._given: list[tuple[np.ndarray, int, np.ndarray]] = []
         self._bias = self._tensors.values("first.bias")
         self._step(columns)
 
@@ -230,7 +233,7 @@ class DiT:
     def close(self) -> None:
         for each in self._passes.values():
             each.close()
-        self._passes, self._texts, self._given = {}, {}, None
+        self._passes, self._texts, self._given = {}, {}, []
 
     def _text(self, c: np.ndarray, strength: float) -> np.ndarray:
         tokens, taps, width = c.shape
@@ -250,12 +253,15 @@ class DiT:
         return self._run(second, tokens, strength, rows)["text"].copy()
 
     def _text_rows(self, text: np.ndarray, columns: int) -> np.ndarray:
-        """The input "text": made once for the steps of a picture."""
-        if self._given is None or self._given[0] is not text or len(self._given[1]) != columns:
-            rows = np.zeros((columns, self.shape.main.width), np.float32)
-            rows[: len(text)] = text - self._bias
-            self._given = text, rows
-        return self._given[1]
+        """The input "text": made once for the steps of a picture, so that a device need not copy it again."""
+        for known, count, rows in self._given:
+            if known is text and count == columns:
+                return rows
+        rows = np.zeros((columns, self.shape.main.width), np.float32)
+        rows[: len(text)] = text - self._bias
+        rows.flags.writeable = False
+        self._given = [*self._given[-1:], (text, columns, rows)]
+        return rows
 
     def _step(self, columns: int) -> Pass:
         return self._pass("step", lambda: step(self.shape, self._tensors, self.lora), columns, scored=True)

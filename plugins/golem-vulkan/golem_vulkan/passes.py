@@ -122,6 +122,8 @@ class VulkanPass:
         self.given = {
             name: self.memory["upload"].take(4 * prod(shape) * self.width) for name, shape in graph.inputs.items()
         }
+        self.unchanged: dict[str, np.ndarray] = {}
+        """Inputs whose memory has what an array holds that nobody can write to."""
         self.reads_runs = any(needs_runs(step) for plan in plans.values() for step in plan.steps)
         self.runs: dict[int, Any] = {}
         self.downloads: dict[Any, Download] = {}
@@ -270,9 +272,14 @@ class VulkanPass:
             assert room is not None
             room[: words.nbytes] = words.view(np.uint8)
         for name, rows in columns.inputs.items():
+            if rows is self.unchanged.get(name):
+                continue
             room = self.given[name].bytes
             assert room is not None
             room[: rows.nbytes] = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+            self.unchanged.pop(name, None)
+            if not rows.flags.writeable:
+                self.unchanged[name] = rows
         return {rows: len(table) for rows, table in facts.items()}
 
     def record(self, width: int, timer: Timer | None = None) -> Any:

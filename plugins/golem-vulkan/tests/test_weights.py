@@ -57,3 +57,25 @@ def test_a_pass_that_is_closed_leaves_the_weights(device):
     again = device.compile(graph(), width=8)
     np.testing.assert_array_equal(again.run(Columns([5], [0], [0]))["y"], table[[5]])
     assert taken.arenas["device"].buffers == arenas
+
+
+def test_rows_that_cannot_be_written_to_are_copied_once(device):
+    g = Graph()
+    g.output("y", g.scale(g.input("x", (4,)), by=2.0))
+    run = device.compile(g, width=8)
+
+    def doubled(rows: np.ndarray) -> np.ndarray:
+        n = len(rows)
+        return run.run(Columns(np.zeros(n), np.arange(n), np.zeros(n), inputs={"x": rows}))["y"].copy()
+
+    rows, others = (np.random.default_rng(seed).normal(size=(8, 4)).astype(np.float32) for seed in (4, 5))
+    np.testing.assert_array_equal(doubled(rows), 2 * rows)
+    rows += 1  # in place: what may change is copied every time
+    np.testing.assert_array_equal(doubled(rows), 2 * rows)
+    rows -= 3
+    rows.flags.writeable = False
+    np.testing.assert_array_equal(doubled(rows), 2 * rows)
+    run.given["x"].bytes[:] = 0
+    np.testing.assert_array_equal(doubled(rows), 0 * rows)
+    np.testing.assert_array_equal(doubled(others[:3]), 2 * others[:3])
+    np.testing.assert_array_equal(doubled(rows), 2 * rows)
