@@ -23,7 +23,7 @@ from golem_krea2.checkpoint import Files
 from golem_krea2.dit import DiT
 from golem_krea2.encoder import Encoder
 from golem_krea2.lora import Lora
-from golem_krea2.plan import Plan
+from golem_krea2.plan import Plan, needs_of
 from golem_krea2.png import png
 from golem_krea2.request import Settings
 from golem_krea2.sampler import sample
@@ -113,6 +113,7 @@ class Studio:
         self,
         files: Files,
         open_device: Callable[[], Device],
+        open_cpu: Callable[[], Device] | None = None,
         *,
         keep: bool = False,
         source: noise.Source | None = None,
@@ -120,19 +121,23 @@ class Studio:
         networks: Networks | None = None,
         progress: Progress = lambda title: None,
     ):
-        """Works out what memory is needed.  Raises GolemError with the numbers where the device has less."""
+        """Works out what memory is needed.  Raises GolemError with the numbers where the device has less.
+
+        `open_cpu` opens the CPU, for an encoder that does not fit beside a DiT that stays.
+        """
         self.files, self._source, self._brackets = files, source or noise.source(noise.DEFAULT), brackets
         self._networks, self._progress = networks or Networks(), progress
         self._lock, self._closed = threading.Lock(), False
         self._lora: tuple[Any, Any] = (None, None)
-        self._places = {name: Place(open_device) for name in ("encoder", "dit", "decoder")}
         device = open_device()
         try:
-            free = free_memory(device)
-            self.plan = Plan.make(files, device.name, free, keep)
-            self.described = self.plan.told(device.name, free)
+            self.plan = Plan.make(needs_of(files), device.name, free_memory(device), keep)
+            self.described = self.plan.told
         finally:
             device.close()
+        self._places = {name: Place(open_device) for name in ("encoder", "dit", "decoder")}
+        if self.plan.aside:
+            self._places["encoder"] = Place(open_cpu or open_device)
 
     @classmethod
     def open(cls, path: str | Path, options: Mapping[str, Any], **settings: Any) -> Studio:
@@ -147,6 +152,7 @@ class Studio:
             return cls(
                 files,
                 lambda: open_device(options),
+                lambda: open_device({"device": "cpu", "threads": options.get("threads")}),
                 keep=bool(options.get("krea2-keep")),
                 source=options.get("krea2-noise"),
                 brackets=not options.get("krea2-literal"),
@@ -159,7 +165,9 @@ class Studio:
     # ------------------------------------------------------------ before a turn
 
     def check(self, settings: Settings) -> None:
-        """Raises BadRequest, naming the field, for what the files rule out: too many tokens, a LoRA not there."""
+        """Raises BadRequest, naming the field, for what files or device rule out: too many tokens, a LoRA that is not
+        there, a picture that is too large."""
+        self.plan.check(settings)
         read = ["prompt"] if settings.cfg == 1 else ["prompt", "negative_prompt"]
         for field, text in zip(read, (settings.prompt, settings.negative), strict=False):
             ids, _ = self.files.tokens.prompt(text, brackets=self._brackets)
@@ -212,6 +220,8 @@ class Studio:
         with self._network("dit", lora, lambda device: self._dit(device, lora, columns, go_on)) as dit:
             latent = self._sampled(dit, rows, settings, shape, told, go_on)
         go_on()
+        if not self.plan.everything and not self.plan.stays_beside(settings):
+            self._places["dit"].close()
         with self._network("decoder", None, lambda device: self._networks.decoder(self.files, device)) as decoder:
             return decoder.decode(latent)
 
@@ -278,7 +288,7 @@ class Studio:
         finally:
             if self.plan.keep and name == "dit" and not self.plan.everything:
                 place.rest()
-            elif not self.plan.everything:
+            elif not self.plan.everything and not (self.plan.aside and name == "encoder"):
                 place.close()
 
     def _leave(self) -> None:

@@ -102,16 +102,15 @@ def reference_device() -> type[ReferenceDevice]:
     return ReferenceDevice
 
 
-class OpenedCpu(CpuDevice):
-    """The CPU as the command line opens it, two threads of it."""
-
-    def __init__(self) -> None:
-        super().__init__(threads=2)
-
-
-@pytest.fixture(params=[ReferenceDevice, OpenedCpu], ids=lambda each: each.name)
+@pytest.fixture(params=["reference", "cpu", "vulkan"])
 def open_device(request):
-    return request.param
+    """Opens devices as the command line does, one for each network."""
+    if request.param == "reference":
+        return ReferenceDevice
+    if request.param == "vulkan":
+        vulkan().close()
+        return vulkan
+    return lambda: CpuDevice(threads=2)
 
 
 @pytest.fixture(scope="session")

