@@ -24,6 +24,7 @@ PLAIN = (
     "attend_wide",
     "causal_conv1d",
     "combine",
+    "conv2d_fragments",
     "delta_net",
     "entrywise",
     "gather_fragments",

@@ -151,6 +151,14 @@ def two_values(p: Planner, m: Match) -> bool:
     return isinstance(m["mul"]["a"], Value) and isinstance(m["mul"]["b"], Value)
 
 
+def emit_activated(p: Planner, m: Match) -> None:
+    node = m["act"]
+    (form,) = p.forms(node.results[0])
+    x = p.read(node["x"])
+    emit(p, x, None, p.write(node.results[0], form), node["x"].size, kind=activation(node), form=form)
+
+
+ACTIVATED = Fusion(Pattern(("gelu", "silu"), "act"), frozenset(FORMS) - {"f32"}, emit_activated)
 GATED = Fusion(
     Pattern(("mul",), "mul", {"a": Pattern(("gelu", "relu", "sigmoid", "silu"), "act")}),
     frozenset(FORMS),

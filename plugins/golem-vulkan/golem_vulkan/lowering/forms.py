@@ -7,7 +7,7 @@ An 8-bit row of n entries is n bytes, then eight bytes for each block of 32: its
 
 from __future__ import annotations
 
-from golem_core import Node, Operand, Planner, Value
+from golem_core import Node, Operand, Planner, Unsupported, Value
 from golem_vulkan.formats import layout_of
 from golem_vulkan.lowering import entrywise
 from golem_vulkan.steps import Rows, launch
@@ -44,6 +44,8 @@ def form(target: Target, node: Node, name: str) -> str:
         dim = node["q"].shape[1]
         wide = target.matrices and target.capacity["all"] >= WIDE and dim % 16 == 0 and dim <= MOST_WIDE_DIM
         return HALVES if wide else F32
+    if node.op.name == "conv2d" and convolves_in_fragments(target, node):
+        return HALVES
     if name != "x" or node.op.name not in ("linear", "expert_linear"):
         return F32
     if on_matrices(target, node):
@@ -66,6 +68,11 @@ def attends_in_fragments(target: Target, node: Node) -> bool:
     return wide and dim % SIXTEEN == 0 and heads * dim % 32 == 0 and dim <= MOST_FRAGMENT_DIM
 
 
+def convolves_in_fragments(target: Target, node: Node) -> bool:
+    (height, width, channels), weight = node["x"].shape, node["weight"]
+    return target.fragments and weight.type != "F32" and channels % SIXTEEN == 0 and height * width >= SIXTEEN
+
+
 def in_fragments(target: Target, node: Node) -> bool:
     """Whether a product on matrices reads both factors as fragments."""
     columns = target.capacity[node.results[0].rows]
@@ -74,7 +81,9 @@ def in_fragments(target: Target, node: Node) -> bool:
 
 
 def stride(size: int, form: str) -> int:
-    """Bytes of a row of `size` entries."""
+    """Bytes of a row of `size` entries.  Raises Unsupported for more than kernels count."""
+    if 4 * size >= 1 << 32:
+        raise Unsupported(f"a value of {4 * size / 1e9:.2f} GB for each column; vulkan takes {(1 << 32) / 1e9:.2f}")
     if form == F32:
         return -(-size // 32) * 128
     if form == HALVES:

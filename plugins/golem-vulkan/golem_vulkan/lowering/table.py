@@ -53,7 +53,7 @@ PLAIN = {
 def table(target: Target) -> Lowering:
     return Lowering(
         plain={name: partial(emit, target) for name, emit in PLAIN.items()},
-        fusions=(*norms.RESIDUAL, entrywise.GATED, *attention.FUSIONS, *rotation.FUSIONS),
+        fusions=(*norms.RESIDUAL, entrywise.GATED, entrywise.ACTIVATED, *attention.FUSIONS, *rotation.FUSIONS),
         form=partial(forms.form, target),
         stride=forms.stride,
         convert=forms.convert,

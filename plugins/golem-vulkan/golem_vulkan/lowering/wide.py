@@ -5,6 +5,7 @@ Slabs of the weight's rows are widened into one of two workspaces while the slab
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from golem_core import Node, Operand, Planner, Weight
@@ -26,7 +27,18 @@ def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None
     w, columns, blocks = node["weight"], p.capacity[y.rows], row_units(node["weight"])
     tile, slab = shape(columns, w.rows, w.width)
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
-    room = power_of_two(2 * w.width * slab)
+    for first, rows, widened in slabs(target, p, w, slab):
+        launch(
+            p, "gemm_fragments", (size, *tile), (groups_of(columns, tile[0]), groups_of(rows, tile[1])),
+            widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first), rows, blocks,
+            y.stride, HALF_SCALE * number_of(w),
+        )  # fmt: skip
+
+
+def slabs(target: Target, p: Planner, w: Weight, slab: int) -> Iterator[tuple[int, int, Operand]]:
+    """Widens so many rows of a weight at a time: the first of them, how many there are, and where they lie."""
+    blocks = row_units(w)
+    room = power_of_two(64 * blocks * slab)
     for first in range(0, w.rows, slab):
         rows = min(slab, w.rows - first)
         widened = next_workspace(p, room)
@@ -34,11 +46,7 @@ def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None
             p, f"widen_{layout_of(w).name}", (THREADS,), (groups_of(groups_of(rows, 16) * 8 * blocks, THREADS),),
             Matrix(w), replace(widened, writes=True), Planes(w), w.rows, blocks, first, rows,
         )  # fmt: skip
-        launch(
-            p, "gemm_fragments", (size, *tile), (groups_of(columns, tile[0]), groups_of(rows, tile[1])),
-            widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first), rows, blocks,
-            y.stride, HALF_SCALE * number_of(w),
-        )  # fmt: skip
+        yield first, rows, widened
 
 
 def number_of(w: Weight) -> float:
@@ -48,7 +56,7 @@ def number_of(w: Weight) -> float:
 
 def next_workspace(p: Planner, room: int) -> Operand:
     """The one that the last product didn't read."""
-    last = next((s.args[1] for s in reversed(p.steps) if s.kernel == "gemm_fragments"), None)
+    last = next((s.args[1] for s in reversed(p.steps) if s.kernel in ("gemm_fragments", "conv2d_fragments")), None)
     places = [p.workspace(("widened", i), room) for i in range(2)]
     return places[int(last is not None and last.buffer is places[0].buffer)]
 
