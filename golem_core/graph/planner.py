@@ -77,13 +77,15 @@ class Step:
 class Pattern:
     """A node by its op, and what its inputs must be; an input that is not listed may be anything.
 
-    `keep`: the emitter also writes this node's own result, in float32, so others may read it.
+    `keep`: the emitter also writes this node's own result, in float32, so others may read it.  `spread`: one of its
+    inputs has the rows "runs", of which every column reads its conversation's; otherwise none has.
     """
 
     ops: tuple[str, ...]
     name: str
     inputs: Mapping[str, Pattern] = field(default_factory=dict)
     keep: bool = False
+    spread: bool = False
 
 
 Match = dict[str, Node]
@@ -256,7 +258,7 @@ class Planner:
         return found
 
     def matches_at(self, pattern: Pattern, node: Node, match: Match) -> bool:
-        if node.op.name not in pattern.ops or node in match.values() or self.spreads(node):
+        if node.op.name not in pattern.ops or node in match.values() or self.spreads(node) != pattern.spread:
             return False
         names = list(pattern.inputs)
         orders = [names]

@@ -328,6 +328,10 @@ def _(g, rng):
     normed = g.rms_norm(wide, random_weight(rng, "n", "F32", 64), eps=1e-6) * by + more
     g.output("modulated", g.linear(normed, random_weight(rng, "v", "Q4_0", 24, 64)))
     g.output("late", g.linear(g.take(wide + normed) * by, random_weight(rng, "u", "F16", 24, 64)))
+    total = wide + g.linear(g.silu(wide), random_weight(rng, "z", "F16", 64, 64)) * more
+    g.output("total", total)
+    normed = g.rms_norm(total, random_weight(rng, "m", "F32", 64), eps=1e-6)
+    g.output("gated", g.linear(normed * by + more, random_weight(rng, "t", "F16", 24, 64)))
     g.output("position", g.take(g.rope(g.view(wide, (2, 32)), base=1e4), RUNS))
     both = g.gelu(wide)
     g.output("both", g.add(both, g.take(both, RUNS)))

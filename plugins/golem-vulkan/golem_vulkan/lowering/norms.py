@@ -1,12 +1,10 @@
-"""Norms, with the residual sum before them and the form that a product after them reads."""
+"""Norms, with the residual sum before them, the modulation after them, and the form that a product then reads."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, source
+from golem_core import RUNS, Fusion, Match, Node, Operand, Pattern, Planner, Value, source
 from golem_vulkan.lowering.entrywise import FORMS
-from golem_vulkan.steps import NOTHING, Rows, launch, vector, with_alignment
+from golem_vulkan.steps import NOTHING, Nothing, Rows, launch, vector, with_alignment
 from golem_vulkan.target import Target, power_of_two
 
 KINDS = {"rms_norm": 0, "l2_norm": 1, "layer_norm": 2}
@@ -28,19 +26,28 @@ def emit(
     branch: Operand | None = None,
     total: Operand | None = None,
     post: Node | None = None,
+    gate: Operand | None = None,
+    modulation: tuple[Operand, Operand] | None = None,
 ) -> None:
+    """`post`: the norm that the branch goes through before it is added; `gate`: what it is multiplied by instead, and
+    `modulation`: scale and shift of the result, all with the rows "runs"."""
     n = node["x"].shape[-1]
     parts = node["x"].size // n
-    kind = 0 if branch is None else 2 if post else 1
-    y: Any = branch or NOTHING
-    s: Any = total or NOTHING
-    constants = threads(n), KINDS[node.op.name], kind, FORMS[form]
+    kind = 0 if branch is None else 2 if post else 3 if gate else 1
+    y, s, g = (each or NOTHING for each in (branch, total, gate))
+    scale, shift = modulation or (NOTHING, NOTHING)
+    constants = threads(n), KINDS[node.op.name], kind, FORMS[form], int(modulation is not None)
     launch(
-        p, "norm", with_alignment(constants, n, (x, y, s, out)), (parts, p.capacity[out.rows]),
+        p, "norm", with_alignment(constants, n, (x, y, s, out, g, scale, shift)), (parts, p.capacity[out.rows]),
         x, y, s, out, Rows(out.rows), vector(node.args.get("weight")), vector(node.args.get("bias")),
-        vector(post["weight"] if post else None),
-        n, x.stride, branch.stride if branch else 0, total.stride if total else 0, out.stride, float(node["eps"]),
+        g if gate else vector(post["weight"] if post else None), scale, shift,
+        n, x.stride, stride_of(y), stride_of(s), out.stride, float(node["eps"]),
+        stride_of(g), stride_of(scale), stride_of(shift),
     )  # fmt: skip
+
+
+def stride_of(place: Operand | Nothing) -> int:
+    return place.stride if isinstance(place, Operand) else 0
 
 
 def norm(target: Target, p: Planner, node: Node) -> None:
@@ -51,17 +58,31 @@ def norm(target: Target, p: Planner, node: Node) -> None:
 
 
 def emit_residual(p: Planner, m: Match) -> None:
-    node, total, post = m["norm"], m.get("sum"), m.get("post")
-    (form,) = p.forms(node.results[0])
+    node, total, post, gated = m["norm"], m.get("sum"), m.get("post"), m.get("gated")
+    result, modulation = node.results[0], None
+    if "shift" in m:
+        result, scaled = m["shift"].results[0], m["scale"]
+        modulation = p.read(of_runs(scaled)[1]), p.read(of_runs(m["shift"])[1])
+    (form,) = p.forms(result)
     if total is None:
-        emit(p, node, p.read(node["x"]), p.write(node.results[0], form), form=form)
+        emit(p, node, p.read(node["x"]), p.write(result, form), form=form, modulation=modulation)
         return
     branch, carried = total["b"], total["a"]
-    if post is not None and source(carried).node is post:
+    if source(carried).node in (post, gated):
         branch, carried = carried, branch
+    branch, gate = of_runs(gated) if gated else (branch, None)
     x, y = p.read(carried), p.read(post["x"] if post else branch)
-    s = p.write(total.results[0], over=x)
-    emit(p, node, x, p.write(node.results[0], form), form=form, branch=y, total=s, post=post)
+    s, g = p.write(total.results[0], over=x), None if gate is None else p.read(gate)
+    emit(
+        p, node, x, p.write(result, form),
+        form=form, branch=y, total=s, post=post, gate=g, modulation=modulation,
+    )  # fmt: skip
+
+
+def of_runs(node: Node) -> tuple[Value, Value]:
+    """The inputs of a sum or product of columns with rows of their conversations, in this order."""
+    a, b = node["a"], node["b"]
+    return (b, a) if a.rows == RUNS else (a, b)
 
 
 def whole_rows(p: Planner, m: Match) -> bool:
@@ -71,13 +92,20 @@ def whole_rows(p: Planner, m: Match) -> bool:
     return "sum" not in m or (isinstance(m["sum"]["b"], Value) and len(m["sum"].results[0].shape) == 1)
 
 
-def residual(inner: Pattern | None) -> Fusion:
+def residual(inner: Pattern | None, modulated: bool = False) -> Fusion:
     pattern = Pattern(("rms_norm",), "norm", {"x": inner} if inner else {})
+    if modulated:
+        pattern = Pattern(("mul",), "scale", {"a": pattern}, spread=True)
+        pattern = Pattern(("add",), "shift", {"a": pattern}, spread=True)
     return Fusion(pattern, frozenset(FORMS) - {"turned"}, emit_residual, whole_rows)
 
 
+GATED = Pattern(("add",), "sum", {"b": Pattern(("mul",), "gated", spread=True)}, keep=True)
+SUM = Pattern(("add",), "sum", keep=True)
 RESIDUAL = (
+    *(residual(inner, modulated=True) for inner in (GATED, SUM, None)),
+    residual(GATED),
     residual(Pattern(("add",), "sum", {"b": Pattern(("rms_norm",), "post")}, keep=True)),
-    residual(Pattern(("add",), "sum", keep=True)),
+    residual(SUM),
     residual(None),
 )

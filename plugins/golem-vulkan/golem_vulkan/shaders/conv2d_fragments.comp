@@ -23,6 +23,28 @@ layout(push_constant) uniform P {
 const uint ACROSS = PLACES / 16, DOWN = ROWS / 16;
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F2 { vec2 v[]; };
 
+void put_two(uint64_t y, uint at, uint row, uint count, vec2 x) {
+  if (at < count && row < p.last) {
+    bool both = row + 1 < p.last;
+    if (p.bias != 0) x += vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
+    y += 4ul * (at * p.outputs + row);
+    if (both && p.outputs % 2 == 0) {
+      F2(y).v[0] = x;
+    } else {
+      F1(y).v[0] = x.x;
+      if (both) F1(y).v[1] = x.y;
+    }
+  }
+}
+
+// Without a loop: entries of a matrix that were chosen at run time would drive all of them out of the registers.
+void put(SUMS sums, uint64_t y, uint at, uint row, uint count) {
+  put_two(y, at, row, count, vec2(sums[0], sums[1]) * p.by);
+  put_two(y, at, row + 8, count, vec2(sums[2], sums[3]) * p.by);
+  put_two(y, at + 8, row, count, vec2(sums[4], sums[5]) * p.by);
+  put_two(y, at + 8, row + 8, count, vec2(sums[6], sums[7]) * p.by);
+}
+
 void main() {
   uint lane = gl_SubgroupInvocationID, count = p.height * p.width, map = gl_WorkGroupID.z;
   if (beyond(p.rows, map)) return;
@@ -61,26 +83,7 @@ void main() {
     }
   }
   uint64_t y = p.y + uint64_t(map) * p.y_stride;
-  bool even = p.outputs % 2 == 0;
-  [[unroll]] for (uint j = 0; j < DOWN; ++j)
-    [[unroll]] for (uint right_ = 0; right_ < 2; ++right_) {
-      uint row = p.first + row0 + 16 * j + 8 * right_ + 2 * (lane % 4);
-      if (row >= p.last) continue;
-      bool both = row + 1 < p.last;
-      vec2 bias = vec2(0);
-      if (p.bias != 0) bias = vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
-      [[unroll]] for (uint i = 0; i < ACROSS; ++i)
-        [[unroll]] for (uint lower = 0; lower < 2; ++lower) {
-          uint at = place0 + 16 * i + 8 * lower + lane / 4, e = 4 * lower + 2 * right_;
-          if (at >= count) continue;
-          vec2 result = vec2(sum[i * DOWN + j][e], sum[i * DOWN + j][e + 1]) * p.by + bias;
-          uint64_t to = y + 4ul * (at * p.outputs + row);
-          if (even) {
-            F2(to).v[0] = result;
-          } else {
-            F1(to).v[0] = result.x;
-            if (both) F1(to).v[1] = result.y;
-          }
-        }
-    }
+  [[unroll]] for (uint i = 0; i < ACROSS; ++i)
+    [[unroll]] for (uint j = 0; j < DOWN; ++j)
+      put(sum[i * DOWN + j], y, place0 + 16 * i + lane / 4, p.first + row0 + 16 * j + lane % 4 * 2, count);
 }

@@ -20,6 +20,24 @@ layout(push_constant) uniform P {
 } p;
 const uint ACROSS = COLUMNS / 16, DOWN = ROWS / 16;
 
+void put_two(uint column, uint row, uint count, vec2 x) {
+  if (column < count && row < p.outputs) {
+    bool both = row + 1 < p.outputs;
+    if (p.bias != 0) x += vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
+    uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
+    if (both) F2(y).v[0] = x;
+    else F1(y).v[0] = x.x;
+  }
+}
+
+// Without a loop: entries of a matrix that were chosen at run time would drive all of them out of the registers.
+void put(SUMS sums, uint column, uint row, uint count) {
+  put_two(column, row, count, vec2(sums[0], sums[1]) * p.by);
+  put_two(column, row + 8, count, vec2(sums[2], sums[3]) * p.by);
+  put_two(column + 8, row, count, vec2(sums[4], sums[5]) * p.by);
+  put_two(column + 8, row + 8, count, vec2(sums[6], sums[7]) * p.by);
+}
+
 void main() {
   uint lane = gl_SubgroupInvocationID, count = count_of(p.rows);
   if (gl_WorkGroupID.x * TILE_COLUMNS >= count) return;
@@ -41,21 +59,7 @@ void main() {
       w += 512;
     }
   }
-  [[unroll]] for (uint j = 0; j < DOWN; ++j)
-    [[unroll]] for (uint right_ = 0; right_ < 2; ++right_) {
-      uint row = row0 + 16 * j + 8 * right_ + 2 * (lane % 4);
-      if (row >= p.outputs) continue;
-      bool both = row + 1 < p.outputs;
-      vec2 bias = vec2(0);
-      if (p.bias != 0) bias = vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
-      [[unroll]] for (uint i = 0; i < ACROSS; ++i)
-        [[unroll]] for (uint lower = 0; lower < 2; ++lower) {
-          uint column = column0 + 16 * i + 8 * lower + lane / 4, e = 4 * lower + 2 * right_;
-          if (column >= count) continue;
-          vec2 result = vec2(sum[i * DOWN + j][e], sum[i * DOWN + j][e + 1]) * p.by + bias;
-          uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
-          if (both) F2(y).v[0] = result;
-          else F1(y).v[0] = result.x;
-        }
-    }
+  [[unroll]] for (uint i = 0; i < ACROSS; ++i)
+    [[unroll]] for (uint j = 0; j < DOWN; ++j)
+      put(sum[i * DOWN + j], column0 + 16 * i + lane / 4, row0 + 16 * j + lane % 4 * 2, count);
 }

@@ -3,16 +3,20 @@
 #include "common.glsl"
 #include "forms.glsl"
 #include "reduce.glsl"
-// Norms of the `parts` rows of n entries in each column, with what comes before: a residual sum s = x + y, or
-// s = x + rms_norm(y) * post, which is written as well.
+// Norms of the `parts` rows of n entries in each column, with what comes before: a residual sum s = x + y,
+// s = x + rms_norm(y) * post, or s = x + y * gate, which is written as well; and with what follows: norm * scale + shift.
+// Gate, scale and shift are rows of the column's conversation.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint KIND = 0;   // 0 root mean square, 1 length, 2 mean and variance
-layout(constant_id = 2) const uint BRANCH = 0; // 0 none, 1 added, 2 normed and added
+layout(constant_id = 2) const uint BRANCH = 0; // 0 none, 1 added, 2 normed and added, 3 gated and added
 layout(constant_id = 3) const uint FORM = 0;
+layout(constant_id = 4) const uint MODULATED = 0;
 layout(push_constant) uniform P {
-  uint64_t x, y, s, out_, rows, weight, bias, post;
+  uint64_t x, y, s, out_, rows, weight, bias, post;  // the last may be the gate
+  uint64_t scale, shift;
   uint n, x_stride, y_stride, s_stride, out_stride;
   float eps;
+  uint gate_stride, scale_stride, shift_stride;
 } p;
 
 void main() {
@@ -20,7 +24,7 @@ void main() {
   if (beyond(p.rows, column)) return;
   uint start = part * p.n * 4;
   uint64_t x = p.x + uint64_t(column) * p.x_stride + start;
-  uint groups = (p.n + 3) / 4;
+  uint groups = (p.n + 3) / 4, run = BRANCH == 3 || MODULATED != 0 ? run_of(p.rows, column) : 0;
   if (BRANCH != 0) {
     uint64_t y = p.y + uint64_t(column) * p.y_stride, s = p.s + uint64_t(column) * p.s_stride;
     float by = 1.0;
@@ -32,6 +36,7 @@ void main() {
     for (uint i = tid; i < groups; i += size) {
       vec4 v = read_row(y, p.n, i);
       if (BRANCH == 2) v *= by * read_row(p.post, p.n, i);
+      if (BRANCH == 3) v *= read_row(p.post + uint64_t(run) * p.gate_stride, p.n, i);
       write_floats(s, p.n, i, read_row(x, p.n, i) + v);
     }
     x = s;  // every thread reads again what it has written itself
@@ -54,6 +59,10 @@ void main() {
     vec4 v = (read_row(x, p.n, i) - mean) * by;
     if (p.weight != 0) v *= read_row(p.weight, p.n, i);
     if (p.bias != 0) v += read_row(p.bias, p.n, i);
+    if (MODULATED != 0) {
+      v *= read_row(p.scale + uint64_t(run) * p.scale_stride, p.n, i);
+      v += read_row(p.shift + uint64_t(run) * p.shift_stride, p.n, i);
+    }
     write_row(FORM, p.out_, column, p.out_stride, start, p.n, i, v);
   }
 }
