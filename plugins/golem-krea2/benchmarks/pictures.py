@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,35 +184,54 @@ def measure(arguments: argparse.Namespace, root: Path, report: Report) -> None:
     card, taken = Card(cuda), {}
     report("size", f"{width} x {height}: {tokens} text tokens of {len(ids)}, {patches} patches")
 
-    # ---- everything is loaded, golem first
+    def attempt(what: Callable[[], None]) -> None:
+        """A part that fails is told of, and the others are measured."""
+        try:
+            what()
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            sys.stdout.flush()
+
     golem: dict[str, Any] = {}
-    devices = {}
+    theirs: dict[str, Any] = {}
+    devices: dict[str, Any] = {}
+
+    def load(side: str, into: dict[str, Any], name: str, make: Callable[[], Any]) -> None:
+        with card.taking(taken, f"{side} {name}"):
+            seconds = timed(lambda: into.update({name: make()}))
+        report(f"{side} loads the {name}", f"{seconds:.1f} s", seconds=seconds)
+
+    def on_device(name: str, make: Callable[[Any], Any]) -> Callable[[], Any]:
+        def made() -> Any:
+            devices[name] = open_golem(arguments.device)
+            return make(devices[name])
+
+        return made
+
     for name, make in (
         ("encoder", lambda device: Encoder(files, device)),
         ("transformer", lambda device: DiT(files, device, columns=tokens + patches)),
         ("decoder", lambda device: Decoder(files, device)),
     ):
-        with card.taking(taken, f"golem {name}"):
-            devices[name] = open_golem(arguments.device)
-            seconds = timed(lambda make=make, name=name: golem.update({name: make(devices[name])}))
-        report(f"golem loads the {name}", f"{seconds:.1f} s", seconds=seconds)
-    theirs: dict[str, Any] = {}
+        attempt(partial(load, "golem", golem, name, on_device(name, make)))
     if peer:
         import _pytorch
+        import diffusers
         import torch
+        import transformers
 
-        dtype = torch.bfloat16 if cuda else torch.float32
+        versions = (
+            f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}"
+        )
+        report("peer", f"{versions}{', ' + torch.cuda.get_device_name() if cuda else ''}")
         torch.backends.cudnn.benchmark = True
+        dtype = torch.bfloat16 if cuda else torch.float32
         for name, kind in (
             ("encoder", _pytorch.Encoder),
             ("transformer", _pytorch.Transformer),
             ("decoder", _pytorch.Decoder),
         ):
-            with card.taking(taken, f"PyTorch {name}"):
-                seconds = timed(
-                    lambda kind=kind, name=name: theirs.update({name: kind(files, arguments.peer_device, dtype)})
-                )
-            report(f"PyTorch loads the {name}", f"{seconds:.1f} s", seconds=seconds)
+            attempt(partial(load, "PyTorch", theirs, name, partial(kind, files, arguments.peer_device, dtype)))
 
     def sides(ours: Callable[[], Any], other: Callable[[], Any], name: str) -> dict[str, Callable[[], Any]]:
         """Both sides, each with what it takes on the card meanwhile added to what it took before."""
@@ -222,14 +242,6 @@ def measure(arguments: argparse.Namespace, root: Path, report: Report) -> None:
 
         found = {"golem": lambda: ran("golem", ours)}
         return found | ({"PyTorch": lambda: ran("PyTorch", other)} if peer else {})
-
-    def attempt(what: Callable[[], None]) -> None:
-        """A part that fails is told of, and the others are measured."""
-        try:
-            what()
-        except Exception:
-            traceback.print_exc(file=sys.stdout)
-            sys.stdout.flush()
 
     conditioning = {"c": dice.standard_normal((tokens, len(files.taps), files.encoder_shape.width)).astype(np.float32)}
 
