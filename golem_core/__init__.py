@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from golem_core.api import open_device as open_device
     from golem_core.cli import option_command as option_command
     from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
+    from golem_core.engine.media import given_places as given_places
     from golem_core.engine.media import or_given as or_given
     from golem_core.engine.roles import Architecture as Architecture
     from golem_core.engine.roles import ChatModel as ChatModel
@@ -121,7 +122,7 @@ else:
             "golem_core.api": "ChatAnswer LoadedModel load load_embedder open_device",
             "golem_core.cli": "option_command",
             "golem_core.embedder": "LoadedEmbedder",
-            "golem_core.engine.media": "or_given",
+            "golem_core.engine.media": "given_places or_given",
             "golem_core.engine.roles": (
                 "Architecture ChatModel Drafting Embedder Media MediaGraph MediaKind RunGraph SamplingDefaults"
             ),

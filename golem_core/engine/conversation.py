@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golem_core.engine.answer import AnswerText
-from golem_core.engine.media import inside
+from golem_core.engine.media import inside, places
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, Token
 from golem_core.engine.slots import Slot
 from golem_core.sampling import ListedLogProbs, LogProbs, SamplerChain, Shortlist
@@ -92,6 +92,10 @@ class Conversation:
             if start < stop:
                 found.append((start - self.position, span.rows[start - span.start : stop - span.start]))
         return found
+
+    def places(self, count: int, axes: int) -> np.ndarray:
+        """Where the next `count` positions stand on each axis, int64 (count, axes)."""
+        return places(self.request.media, self.position, count, axes)
 
     def last_seen(self, count: int) -> list[int]:
         """The last position that each of the next `count` sees: its own, or the last one of its whole span."""

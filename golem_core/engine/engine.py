@@ -207,9 +207,8 @@ class Engine:
             sizes["width"] = max(width or 0, media.together + self.slots)
         compiled, self._drafter = prepare(self.model, device, draft_n, sizes)
         self.width: int = min(sizes.get("width") or compiled.width, compiled.width)
-        self._runner = Runner(
-            compiled, self.slots, self.model.vocab_size, media.width if media else None, self.model.suppress
-        )
+        given, axes = (media.width, media.axes) if media else (None, 0)
+        self._runner = Runner(compiled, self.slots, self.model.vocab_size, given, self.model.suppress, axes)
         self.draft_n = self._drafter.most if self._drafter else 0
         recurrent = compiled if compiled.saved_bytes else None
         self._pool = SlotPool(

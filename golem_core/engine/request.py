@@ -94,6 +94,10 @@ def check_media(request: GenerationRequest, media: Media | None) -> None:
         assert media is not None
         if span.rows.shape[1:] != (media.width,):
             raise BadRequest(f"rows of {list(span.rows.shape[1:])}; the model takes {media.width}", param="prompt")
+        if span.places is not None and span.places.shape != (len(span.rows), media.axes):
+            raise BadRequest(
+                f"places of {list(span.places.shape)}; the model takes {[len(span.rows), media.axes]}", param="prompt"
+            )
         if span.whole and len(span.rows) > media.together:
             raise BadRequest(f"{len(span.rows)} rows go together; the model takes {media.together}", param="prompt")
 

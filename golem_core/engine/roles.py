@@ -83,7 +83,8 @@ class MediaKind:
     `end` take its place.  A picture is uint8 (height, width, 3), RGB; a recording is float32 (samples,) between -1
     and 1, one channel of `rate` samples a second.  `count(array)` is how many rows it becomes, or raises BadRequest
     saying why it cannot be taken; `encode(array, run)` makes them, float32 (count, width), by running `graphs`.
-    `together`: the rows see each other, however far apart they stand.  `most` is the greatest count.
+    `together`: the rows see each other, however far apart they stand.  `most` is the greatest count.  `places(array)`
+    says where the rows stand on each of the model's axes, whole numbers (count, axes) from 0 on; None: as tokens do.
     """
 
     name: Literal["image", "audio"]
@@ -96,6 +97,7 @@ class MediaKind:
     most: int
     together: bool = False
     rate: int = 16_000
+    places: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,14 @@ class Media:
     """What a projector file adds to a conversation model.
 
     `build` makes the model's graph with `or_given` after its embedding, for rows of `width` numbers, and with
-    attention over `spans` if the rows of any kind see each other.
+    attention over `spans` if the rows of any kind see each other.  `axes`: on how many axes the graph is told where a
+    column stands, by `given_places`; 0 where it is not.
     """
 
     build: Callable[[], Graph]
     width: int
     kinds: tuple[MediaKind, ...]
+    axes: int = 0
 
     @property
     def together(self) -> int:

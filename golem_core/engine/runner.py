@@ -29,8 +29,8 @@ Row = np.ndarray | Shortlist
 class Runner:
     """Runs a compiled pass and keeps the time.  With GOLEM_DEBUG_BATCHES set, each pass prints a line on stderr.
 
-    `given` is the width of the rows that may stand in place of tokens; None where the graph takes none.  `suppress`
-    are the tokens that are never drawn.
+    `given` is the width of the rows that may stand in place of tokens; None where the graph takes none, and `axes` is
+    on how many axes the graph is told their places.  `suppress` are the tokens that are never drawn.
     """
 
     def __init__(
@@ -40,8 +40,9 @@ class Runner:
         vocabulary: int,
         given: int | None = None,
         suppress: Sequence[int] = (),
+        axes: int = 0,
     ):
-        self._media = None if given is None else MediaColumns(compiled.width, given)
+        self._media = None if given is None else MediaColumns(compiled.width, given, axes)
         self._pass = compiled
         self._several = getattr(compiled, "buffers", 1) > 1
         self._lender = Lender(getattr(compiled, "buffers", 1), slots, vocabulary)
@@ -129,11 +130,14 @@ def _columns(chunks: Sequence[Chunk], guesses: Sequence[int], media: MediaColumn
     scored: list[int] = []
     placed: list[tuple[int, np.ndarray]] = []
     last: list[int] = []
+    places: list[np.ndarray] = []
     whole = any(chunk.conversation.whole for chunk in chunks)
     for chunk in chunks:
         conversation = chunk.conversation
         assert conversation.slot is not None
         placed += [(len(token) + at, rows) for at, rows in conversation.rows(chunk.count)]
+        if media and media.axes:
+            places.append(conversation.places(chunk.count, media.axes))
         if whole:
             last += conversation.last_seen(chunk.count)
         token += conversation.upcoming(chunk.count)
@@ -148,7 +152,7 @@ def _columns(chunks: Sequence[Chunk], guesses: Sequence[int], media: MediaColumn
         last += position[-len(guesses) :] if whole else []
         slot += [slot[-1]] * len(guesses)
         token += guesses
-    inputs = media.inputs(len(token), placed) if media else {}
+    inputs = media.inputs(len(token), placed, places) if media else {}
     if placed:
         token = [max(each, 0) for each in token]
     as_array = lambda values: np.array(values, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 KEPT = 32
 """Encoded media that are kept; the one that came first goes first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What a picture or a recording became: rows float32 (count, width), and their places if they have any."""
+
+    rows: np.ndarray
+    places: np.ndarray | None = None
 
 
 class MediaEncoder:
@@ -37,14 +46,18 @@ class MediaEncoder:
             for name, graph in kind.graphs.items()
         }
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, bytes], np.ndarray] = {}
+        self._kept: dict[tuple[str, bytes], Encoded] = {}
 
-    def kept(self, kind: MediaKind, content: bytes) -> np.ndarray | None:
-        """The rows of what has that hash, if it was encoded lately."""
+    def kept(self, kind: MediaKind, content: bytes) -> Encoded | None:
+        """What has that hash, if it was encoded lately."""
         return self._kept.get((kind.name, content))
 
     def rows(self, kind: MediaKind, content: bytes, decoded: np.ndarray) -> np.ndarray:
-        """The rows of what was decoded from a file whose hash is `content`: float32 (count, width).
+        """The rows alone of what `encoded` makes."""
+        return self.encoded(kind, content, decoded).rows
+
+    def encoded(self, kind: MediaKind, content: bytes, decoded: np.ndarray) -> Encoded:
+        """What becomes of what was decoded from a file whose hash is `content`.
 
         Raises GolemError where the package of the architecture makes something else.
         """
@@ -64,7 +77,13 @@ class MediaEncoder:
                     f"the {kind.name} became rows of shape {list(rows.shape)}, not "
                     f"{[kind.count(decoded), self.media.width]} finite numbers"
                 )
+            places = None if kind.places is None else np.asarray(kind.places(decoded), np.int64)
+            if places is not None and (places.shape != (len(rows), self.media.axes) or places.min(initial=0) < 0):
+                raise GolemError(
+                    f"the {kind.name} has places of shape {list(places.shape)}, not {[len(rows), self.media.axes]} "
+                    "numbers from 0 on"
+                )
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[kind.name, content] = rows
-            return rows
+            made = self._kept[kind.name, content] = Encoded(rows, places)
+            return made

@@ -16,7 +16,7 @@ from golem_core.media.sources import NAMES, Kind, Medium
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import Media, MediaKind
-    from golem_core.media.encoder import MediaEncoder
+    from golem_core.media.encoder import Encoded, MediaEncoder
 
 MOST_MEDIA = 64
 """Pictures and recordings of one conversation."""
@@ -58,21 +58,21 @@ class MediaReader:
             medium = waiting[kind.name].pop(0)
             prompt += kind.begin
             others = len(prompt) + len(kind.end) + len(tokens) - at - 1
-            rows = self._rows(kind, medium, lambda count, others=others: check_room(others + count))
-            spans.append(Span(len(prompt), rows, kind.together))
-            prompt += row_numbers(kind.name.encode() + medium.data, len(rows))
+            made = self._encoded(kind, medium, lambda count, others=others: check_room(others + count))
+            spans.append(Span(len(prompt), made.rows, kind.together, made.places))
+            prompt += row_numbers(kind.name.encode() + medium.data, len(made.rows))
             prompt += kind.end
         check_room(len(prompt))
         return prompt, tuple(spans)
 
-    def _rows(self, kind: MediaKind, medium: Medium, check_room: Callable[[int], None]) -> np.ndarray:
+    def _encoded(self, kind: MediaKind, medium: Medium, check_room: Callable[[int], None]) -> Encoded:
         """What a file becomes.  One is decoded at a time, because that may take hundreds of megabytes."""
         digest = hashlib.sha256(medium.data).digest()
         with self._one_at_a_time:
-            rows = self.encoder.kept(kind, digest)
-            if rows is not None:
-                check_room(len(rows))
-                return rows
+            made = self.encoder.kept(kind, digest)
+            if made is not None:
+                check_room(len(made.rows))
+                return made
             try:
                 decoded = _array(kind, medium.data)
                 check_room(kind.count(decoded))
@@ -80,7 +80,7 @@ class MediaReader:
                 if refusal.code is not None:
                     raise
                 raise BadRequest(f"{medium.where}: {refusal}", param="messages") from refusal
-            return self.encoder.rows(kind, digest, decoded)
+            return self.encoder.encoded(kind, digest, decoded)
 
     def _check_counts(self, tokens: Sequence[int], given: Sequence[Medium]) -> None:
         for kind in self.media.kinds:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golem_core.engine import Engine
-from golem_core.engine.media import GIVEN, IS_TEXT, Span, row_numbers
+from golem_core.engine.media import GIVEN, IS_TEXT, PLACE, Span, places, row_numbers
 from golem_core.engine.roles import Media, MediaKind
 from golem_core.errors import BadRequest
 from golem_core.sampling import STAGES
@@ -125,6 +125,88 @@ def test_many_conversations_with_pictures_do_not_mix():
         answers = [held.submit(request) for request, _ in asked]
         for answer, (_, meant) in zip(answers, asked, strict=True):
             assert ids(answer) == continuation(meant, 8, device.window)
+
+
+# ---------------------------------------------------------------- places
+
+
+def grid(rows: int, cols: int) -> np.ndarray:
+    """Where the rows of a picture stand on three axes."""
+    row, col = (each.reshape(-1) for each in np.indices((rows, cols)))
+    return np.stack([np.zeros_like(row), row, col], 1)
+
+
+def walked(parts: list[list[int] | tuple[int, int]], behind: int) -> np.ndarray:
+    """The places of every position of texts and pictures, and of some tokens behind, written out one by one."""
+    found, at = [], 0
+    for part in [*parts, [0] * behind]:
+        if isinstance(part, list):
+            found += [(at + i,) * 3 for i in range(len(part))]
+            at += len(part)
+        else:
+            found += [(at, at + r, at + c) for r in range(part[0]) for c in range(part[1])]
+            at += max(part)
+    return np.array(found)
+
+
+def test_places_are_told_apart_from_positions_whatever_is_asked_for():
+    parts = [[5, 6, 7], (2, 5), [8], (4, 1), (1, 1), [9, 4]]
+    want, spans, start = walked(parts, 6), [], 0
+    for part in parts:
+        count = len(part) if isinstance(part, list) else part[0] * part[1]
+        if not isinstance(part, list):
+            spans.append(Span(start, np.zeros((count, WIDTH)), places=grid(*part)))
+        start += count
+    for first in range(len(want)):
+        for count in range(1, len(want) - first + 1):
+            np.testing.assert_array_equal(places(spans, first, count, 3), want[first : first + count])
+    plain = [replace(span, places=None) for span in spans]
+    np.testing.assert_array_equal(places(plain, 4, 9, 2), np.repeat(np.arange(4, 13)[:, None], 2, 1))
+
+
+class PlacingPass(fake_device.Pass):
+    """Notes the places of every position of a slot."""
+
+    def run(self, columns):
+        for slot, position, place in zip(columns.slot, columns.position, columns.inputs[PLACE], strict=True):
+            self.noted[int(slot), int(position)] = place.tolist()
+        rows = columns.inputs[IS_TEXT][:, 0] == 0
+        token = np.where(rows, columns.inputs[GIVEN][:, 0].astype(int), columns.token)
+        return super().run(replace(columns, token=token))
+
+
+class PlacingDevice(fake_device.Device):
+    def compile(self, graph, *, slots, context, width=None, scored=1, tentative=0):
+        compiled = PlacingPass(slots, context, max(self.width, width or 0), self.window, self.spare)
+        compiled.noted = {}
+        self.passes.append(compiled)
+        return compiled
+
+
+def test_passes_are_told_the_places_of_prompts_and_answers_and_of_what_is_kept_of_them():
+    device = PlacingDevice(window=64)
+    model = fake_device.model(media=replace(media(False), axes=3))
+    with Engine(model, device, stages=STAGES, context=2 * 64, slots=2) as held:
+
+        def asked(number: int, last: int):
+            request, meant = seeing([[5, number], picture(number, 15), [7, last]])
+            (span,) = request.media
+            return replace(request, media=(replace(span, places=grid(3, 5)),)), meant
+
+        first, second = (asked(number, 8) for number in (1, 2))
+        answers = [held.submit(request) for request, _ in (first, second)]
+        for answer, (_, meant) in zip(answers, (first, second), strict=True):
+            assert ids(answer) == continuation(meant, 8, device.window)
+        again = held.submit(asked(1, 9)[0])
+        assert ids(again) and again.cached_tokens == 18
+        want = walked([[5, 1], (3, 5), [7, 9]], 7)
+        noted = device.passes[0].noted
+        for slot in (0, 1):
+            found = np.array([noted[slot, position] for position in range(len(want) - 1)])
+            np.testing.assert_array_equal(found, want[:-1])
+        wrong, _ = asked(1, 8)
+        wrong = replace(wrong, media=(replace(wrong.media[0], places=grid(3, 5)[:, :2]),))
+        assert "places of [15, 2]; the model takes [15, 3]" in refused(wrong, held)
 
 
 def refused(request, held) -> str:

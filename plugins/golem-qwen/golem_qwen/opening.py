@@ -20,7 +20,7 @@ from golem_core import (
     check_tensors,
     tokenizer_from_metadata,
 )
-from golem_qwen import prediction, qwen3, qwen35, templates
+from golem_qwen import prediction, projector, qwen3, qwen35, templates
 from golem_qwen.config import suppressed, vocabulary
 from golem_qwen.rotation import refuse_unlisted
 
@@ -50,6 +50,7 @@ def open_qwen35(file: ModelFile) -> ChatModel:
         build=partial(qwen35.build, cfg, file.weights, hidden=True), guess=partial(prediction.build, cfg, file.weights)
     )
     model = chat_model(file, tokenizer, cfg, qwen35.build, templates.QWEN35)
+    model = replace(model, projector=partial(projector.bind, cfg, file.weights, tokenizer))
     return replace(model, drafting=drafting) if cfg.predicting else model
 
 

@@ -2,7 +2,7 @@
 
 Most blocks are gated delta nets (arXiv:2412.06464), every fourth or so gated attention with a partial rotation; the
 same maths as transformers' `modeling_qwen3_5.py`.  The block behind them, which predicts further tokens, stands in
-`prediction.py`.  Positions of pictures are not used.
+`prediction.py`.  With pictures, attention turns heads by places on three axes (arXiv:2409.12191), interleaved.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ from golem_core import (
     Value,
     Weights,
     block_tensors,
+    given_places,
+    or_given,
+    rope_frequencies,
 )
 from golem_qwen.rotation import Products, Rotation
 
+AXES = 3
+"""Where a column stands: in time, from the top of its picture and from its left."""
 L2_EPS = 1e-6
 """Of the norms of queries and keys in a delta net, whatever the file says of other norms."""
 
@@ -82,6 +87,7 @@ class Qwen35Config:
     head_dim: int
     rope_base: float
     rope_dims: int
+    sections: tuple[int, ...]  # pairs of components that are turned by time, by row and by column
     predicting: bool  # whether there is a block behind the trunk that predicts further tokens
     predicting_ffn: int  # features of its feed-forward
     rotation: Rotation | None
@@ -118,6 +124,7 @@ class Qwen35Config:
             head_dim=dim,
             rope_base=keys.positive("rope.freq_base", 1e7),
             rope_dims=rope_dims,
+            sections=(*sections, 0, 0, 0, 0)[:4],
             predicting=predicting == 1 and len(file.weights.blocks) == total,
             predicting_ffn=(keys.counts("feed_forward_length") or ffn)[-1],
             rotation=Rotation.read(file),
@@ -201,14 +208,34 @@ def recurrent_blocks(keys: Keys, blocks: int, behind: int) -> tuple[bool, ...]:
     return recurrent
 
 
-def attention(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, x: Value) -> Value:
+def turn(g: Graph, cfg: Qwen35Config, x: Value, at: Value | None) -> Value:
+    """Rotates the first components of every head by a column's position, or by where `at` (3,) says that it stands."""
+    if at is None:
+        return g.rope(x, base=cfg.rope_base, dims=cfg.rope_dims)
+    axes = [axis_of(cfg.sections, j) for j in range(cfg.rope_dims // 2)]
+    each = rope_frequencies(x.shape[-1], base=cfg.rope_base, dims=cfg.rope_dims, factors=None, scale=1.0).tolist()
+    turning = tuple(0.0 if axis is None else frequency for axis, frequency in zip(axes, each, strict=True))
+    return g.rope_at(x, at, frequencies=turning, axes=tuple(axis or 0 for axis in axes))
+
+
+def axis_of(sections: tuple[int, ...], pair: int) -> int | None:
+    """The axis by which a pair is turned: the three take turns as long as their sections last.
+
+    None: a fourth, on which everything stands at 0.  (ggml, ggml_rope_multi: the interleaved form)
+    """
+    number = pair % sum(sections)
+    axis = number % AXES
+    return axis if number < AXES * sections[axis] else None
+
+
+def attention(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, x: Value, at: Value | None) -> Value:
     """Every query head comes with a gate of its size, which its result is multiplied by."""
     dim = cfg.head_dim
     both = p.linear(x, w.attn_q).heads(cfg.heads)
     q, gate = g.slice(both, 0, dim), g.slice(both, dim, 2 * dim)
     k, v = (p.linear(x, each).heads(cfg.kv_heads) for each in (w.attn_k, w.attn_v))
-    q = g.rope(g.rms_norm(q, w.attn_q_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
-    k = g.rope(g.rms_norm(k, w.attn_k_norm, eps=cfg.eps), base=cfg.rope_base, dims=cfg.rope_dims)
+    q = turn(g, cfg, g.rms_norm(q, w.attn_q_norm, eps=cfg.eps), at)
+    k = turn(g, cfg, g.rms_norm(k, w.attn_k_norm, eps=cfg.eps), at)
     cache = g.store(k, v, KVRing(cfg.kv_heads, dim))
     y = g.attend(q, cache, scale=1 / sqrt(dim))
     return p.linear(y * g.sigmoid(g.view(gate, (gate.size,))), w.attn_output)
@@ -237,17 +264,24 @@ def feed_forward(g: Graph, p: Products, w: Weights, x: Value) -> Value:
     return p.linear(g.silu(p.linear(x, w.ffn_gate)) * p.linear(x, w.ffn_up), w.ffn_down)
 
 
-def block(g: Graph, p: Products, cfg: Qwen35Config, w: Weights, recurrent: bool, x: Value) -> Value:
-    mixer = delta_net if recurrent else attention
-    x = x + mixer(g, p, cfg, w, g.rms_norm(x, w.attn_norm, eps=cfg.eps))
+def block(
+    g: Graph, p: Products, cfg: Qwen35Config, w: Weights, recurrent: bool, x: Value, at: Value | None = None
+) -> Value:
+    """A block of the trunk; `at` is where the columns stand, None: at their positions."""
+    normed = g.rms_norm(x, w.attn_norm, eps=cfg.eps)
+    x = x + (delta_net(g, p, cfg, w, normed) if recurrent else attention(g, p, cfg, w, normed, at))
     return x + feed_forward(g, p, w, g.rms_norm(x, w.post_attention_norm, eps=cfg.eps))
 
 
-def hidden_states(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights) -> list[Value]:
-    """The embedding, then the result of each block of the trunk: (width,) per column."""
-    states = [p.embed(weights.token_embd)]
+def hidden_states(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights, media: bool = False) -> list[Value]:
+    """The embedding, then the result of each block of the trunk: (width,) per column.
+
+    With `media`, columns may be rows of pictures, and stand where the pass says.
+    """
+    x = p.embed(weights.token_embd)
+    states, at = [or_given(g, x) if media else x], given_places(g, AXES) if media else None
     for i, recurrent in enumerate(cfg.recurrent):
-        states.append(block(g, p, cfg, weights.blocks[i], recurrent, states[-1]))
+        states.append(block(g, p, cfg, weights.blocks[i], recurrent, states[-1], at))
     return states
 
 
@@ -255,14 +289,15 @@ def head(g: Graph, p: Products, cfg: Qwen35Config, weights: Weights, x: Value) -
     return p.linear(g.rms_norm(x, weights.output_norm, eps=cfg.eps), weights.get("output") or weights.token_embd)
 
 
-def build(cfg: Qwen35Config, weights: Weights, hidden: bool = False) -> Graph:
+def build(cfg: Qwen35Config, weights: Weights, hidden: bool = False, media: bool = False) -> Graph:
     """The graph of a pass: its output "logits" is (vocabulary,) for each scored column.
 
-    With `hidden` there is one more, "hidden", (width,) for every column: what the logits are computed from.
+    With `hidden` there is one more, "hidden", (width,) for every column: what the logits are computed from.  With
+    `media`, it is the graph of a model with a projector.
     """
     g = Graph()
     p = Products(g, cfg.rotation)
-    x = hidden_states(g, p, cfg, weights)[-1]
+    x = hidden_states(g, p, cfg, weights, media)[-1]
     if hidden:
         g.output("hidden", g.rms_norm(x, weights.output_norm, eps=cfg.eps))
     g.output("logits", head(g, p, cfg, weights, g.take(x)))

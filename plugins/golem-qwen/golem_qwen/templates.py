@@ -1,6 +1,7 @@
 """The chat templates, as Jinja source, for files that carry none; a file's own template is always preferred.
 
-Text, thoughts and tools.  What a template cannot write, such as a picture, is refused rather than left out.
+Text, thoughts and tools, and pictures where a projector may read them.  What a template cannot write is refused rather
+than left out.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ _MACROS = """\
     {{- content -}}
   {%- else -%}
     {%- for part in content or [] -%}
-      {%- if part.type != 'text' -%}
-        {{- raise_exception('the built-in template takes text only, not a part of type ' ~ part.type) -}}
+      {%- if part.type == 'text' -%}
+        {{- part.text -}}
+      {%- elif part.type == 'image' and pictures -%}
+        {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+      {%- else -%}
+        {{- raise_exception('the built-in template takes ' ~ ('text and pictures' if pictures else 'text only')
+                            ~ ', not a part of type ' ~ part.type) -}}
       {%- endif -%}
-      {{- part.text -}}
     {%- endfor -%}
   {%- endif -%}
 {%- endmacro -%}
@@ -111,6 +116,7 @@ _TURNS = """\
 
 QWEN3 = (
     """\
+{%- set pictures = false -%}
 {%- macro content(message) -%}
   {{- text(message.content) -}}
 {%- endmacro -%}
@@ -140,6 +146,7 @@ QWEN3 = (
 
 QWEN35 = (
     """\
+{%- set pictures = true -%}
 {%- macro content(message) -%}
   {{- text(message.content) | trim -}}
 {%- endmacro -%}

@@ -174,13 +174,13 @@ def cpu():
 
 @pytest.fixture(params=["reference", "cpu", "cpu without fusions"])
 def compile(request, cpu) -> Compile:
-    """compile(graph, slots=, context=) -> something whose run(columns) gives the outputs."""
+    """compile(graph, slots=, context=, width=) -> something whose run(columns) gives the outputs."""
 
-    def make(graph: Graph, slots: int = 1, context: int = 64) -> Any:
+    def make(graph: Graph, slots: int = 1, context: int = 64, width: int = 32) -> Any:
         if request.param == "reference":
             return Reference(graph, slots=slots, context=context)
         fuse = request.param == "cpu"
-        return cpu.compile(graph, slots=slots, context=context, width=32, scored=32, fuse=fuse)
+        return cpu.compile(graph, slots=slots, context=context, width=width, scored=width, fuse=fuse)
 
     return make
 

@@ -1,6 +1,7 @@
-"""Two tiny models whose weights a formula generates, held to numbers that transformers' code gave in float64.
+"""Two tiny models and a tower whose weights a formula generates, held to numbers computed in float64.
 
-One carries a prediction block behind its trunk, which an ordinary pass leaves alone.
+Those of the models are what transformers' code gave; one carries a prediction block behind its trunk, which an ordinary
+pass leaves alone.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import zlib
 import numpy as np
 import pytest
 from gguf import GGUFWriter
-from golem_qwen import prediction, qwen3, qwen35
+from golem_qwen import prediction, qwen3, qwen35, vision
 
-from golem_core import Columns, open_model
+from golem_core import Columns, Weight, Weights, open_model
 
 WIDTH, FFN, HEADS, KV_HEADS, VOCABULARY = 32, 48, 4, 2, 40
 TOKENS = np.array([3, 1, 4, 1, 5, 9, 2, 6])
@@ -25,7 +26,11 @@ def generated(name: str, *shape: int) -> np.ndarray:
         u = ((u ^ (u >> np.uint64(shift))) * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
     if name == "token_embd.weight":
         amplitude, offset = 1.0, 0.0
-    elif "norm" in name:
+    elif name.startswith(("v.patch_embd.weight", "v.position_embd")):
+        amplitude, offset = 0.5, 0.0
+    elif name.endswith("bias") and name.startswith(("v.", "mm.")):
+        amplitude, offset = 0.2 if name == "v.patch_embd.bias" else 0.1, 0.0
+    elif name.endswith(("ln1.weight", "ln2.weight", "post_ln.weight")) or "norm" in name:
         amplitude, offset = 0.1, 1.0
     elif name.endswith("ssm_a"):
         amplitude, offset = 0.4, -0.5
@@ -139,3 +144,34 @@ def test_prediction_block(hybrid, compile, columns):
     last = [-0.120613343, 0.597221354, -1.597650455, -1.738050745]
     np.testing.assert_allclose(logits[-1, :4], last, atol=2e-5)
     assert logits[-1].sum() == pytest.approx(-17.401591260, abs=2e-4)
+
+
+def test_hybrid_with_places_of_pictures(hybrid, compile):
+    compiled = compile(qwen35.build(*hybrid, media=True))
+    n, at = len(TOKENS), [(0, 0, 0), (1, 1, 1), (1, 1, 2), (1, 2, 1), (1, 2, 2), (3, 3, 3), (4, 4, 4), (5, 5, 5)]
+    inputs = {"given": np.zeros((n, WIDTH)), "is_text": np.ones((n, WIDTH)), "place": np.array(at)}
+    logits = compiled.run(Columns(TOKENS, np.arange(n), np.zeros(n), np.arange(n), inputs))["logits"]
+    np.testing.assert_allclose(logits[-1, :4], [-1.246467818, 0.287740755, -0.224153640, -2.309096100], atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def small_tower():
+    tower = vision.Tower(16, 20, 2, 2, 24, 1e-6, 2, 2, 3, (0.5,) * 3, (0.5,) * 3)
+    weights = {
+        spec.name: Weight(spec.name, "F32", spec.shape, generated(spec.name, *spec.shape).reshape(-1).view(np.uint8))
+        for spec in tower.tensors()
+    }
+    return tower, Weights("generated", weights)
+
+
+def test_tower(small_tower, compile):
+    """Of a picture 4 pixels high and 8 wide, whose patches are fewer and more than the positions of the table."""
+    tower, weights = small_tower
+    canvas = np.sin(0.37 * np.arange(3 * 4 * 8)).reshape(3, 4, 8).transpose(1, 2, 0)
+    columns = vision.columns(tower, weights, *tower.patches(canvas))
+    states = compile(vision.build(tower, weights)).run(columns)["states"].reshape(2, -1)
+    facts = Columns(np.zeros(2), np.arange(2), np.zeros(2), inputs={"states": states})
+    rows = compile(vision.build_rows(tower, weights)).run(facts)["rows"]
+    np.testing.assert_allclose(rows[0, :4], [-0.196245265, 2.706743984, 2.511134891, -1.229109647], atol=1e-5)
+    np.testing.assert_allclose(rows[1, :4], [-1.021125918, 1.058504144, -0.329129107, -0.212817295], atol=1e-5)
+    assert rows.sum() == pytest.approx(12.909481525, abs=1e-4)
