@@ -10,7 +10,6 @@ from typing import Any
 
 from golem_core import Unsupported
 from golem_vulkan.api import bindings, chain, struct
-from golem_vulkan.matrices import EXTENSION, multiplies_halves, workgroup_features, workgroups_multiply
 
 API = (1, 3)
 """The version of Vulkan that a device must have."""
@@ -48,8 +47,7 @@ class Adapter:
     driver: str
     api: tuple[int, int, int]
     features: frozenset[str]
-    """Of `FEATURES`, and "cooperativeMatrix" where 16 × 16 × 16 products of float16 with float32 sums are there,
-    "workgroupMatrices" where a workgroup has such matrices of other sizes (`golem_vulkan/matrices.py`)."""
+    """Of `FEATURES`, and "cooperativeMatrix" where 16 × 16 × 16 products of float16 with float32 sums are there."""
     missing: tuple[str, ...]
     """What golem needs and the device has not, in words."""
     memory: int
@@ -157,19 +155,14 @@ def describe(instance: Any, handle: Any) -> Adapter:
     if "VK_KHR_cooperative_matrix" in extensions:
         kind = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR
         structs.append(struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", kind))
-    words = None
-    if EXTENSION in extensions:
-        head, words = workgroup_features()
-        structs.append(head)
     features = chain(*structs)
     lib.vkGetPhysicalDeviceFeatures2(handle, features[0])
     features[0].features.robustBufferAccess = 0  # addresses know no bounds, and checking descriptors costs
     fields = [features[0].features, *features[1:]]
     have = {name for name in FEATURES if any(getattr(part, name, 0) for part in fields)}
-    if any(getattr(part, "cooperativeMatrix", 0) for part in fields) and multiplies_halves(instance, handle):
+    offered = "VK_KHR_cooperative_matrix" in extensions and features[-1].cooperativeMatrix
+    if offered and multiplies_halves(instance, handle):
         have.add("cooperativeMatrix")
-        if words is not None and workgroups_multiply(instance, handle, words):
-            have.add("workgroupMatrices")
 
     properties = struct("VkPhysicalDeviceProperties2", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2)
     eleven = struct("VkPhysicalDeviceVulkan11Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
@@ -208,13 +201,36 @@ def describe(instance: Any, handle: Any) -> Adapter:
         most_groups=tuple(limits.maxComputeWorkGroupCount),
         timestamp_period=limits.timestampPeriod,
         identity=f"{plain.vendorID:04x}-{plain.deviceID:04x}-{plain.driverVersion:08x}-{uuid}",
-        chain=(*features, words),
+        chain=features,
         extensions=extensions,
     )
 
 
 def text(array: Any) -> str:
     return bindings().ffi.string(array).decode(errors="replace")
+
+
+def multiplies_halves(instance: Any, handle: Any) -> bool:
+    """Whether a subgroup multiplies 16 × 16 × 16 float16 with float32 sums."""
+    vk = bindings()
+    ffi, name = vk.ffi, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
+    address = vk.lib.vkGetInstanceProcAddr(instance, name.encode())
+    if address == ffi.NULL:
+        return False
+    found = ffi.cast(f"PFN_{name}", address)
+    count = ffi.new("uint32_t*")
+    found(handle, count, ffi.NULL)
+    shapes = ffi.new("VkCooperativeMatrixPropertiesKHR[]", count[0])
+    for shape in shapes:
+        shape.sType = vk.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
+    found(handle, count, shapes)
+    half, single = vk.VK_COMPONENT_TYPE_FLOAT16_KHR, vk.VK_COMPONENT_TYPE_FLOAT32_KHR
+    return any(
+        (s.MSize, s.NSize, s.KSize) == (16, 16, 16)
+        and (s.AType, s.BType, s.CType, s.ResultType) == (half, half, single, single)
+        and s.scope == vk.VK_SCOPE_SUBGROUP_KHR
+        for s in shapes
+    )
 
 
 def choose(adapters: list[Adapter], number: int | None) -> Adapter:

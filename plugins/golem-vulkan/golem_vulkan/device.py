@@ -21,6 +21,8 @@ from golem_vulkan.steps import Matrix, Vector
 from golem_vulkan.target import Target, groups_of
 from golem_vulkan.weights import WeightStore
 
+MOST_SLAB, SLABS = 256 << 20, 64
+"""Most bytes of a widened slab of a weight; how many would take the device's memory."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
 
@@ -94,9 +96,10 @@ class VulkanDevice:
         plans: dict[int, Plan] = {}
         for bucket in buckets(width):
             rows = {name: min(bucket, count) for name, count in capacity.items()}
+            slab = min(MOST_SLAB, self.adapter.memory // SLABS)
+            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows, self.fragments, slab)
             if self.fragments and bucket >= forms.FRAGMENTED:
                 rows = {name: groups_of(count, forms.SIXTEEN) * forms.SIXTEEN for name, count in rows.items()}
-            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows, self.fragments)
             plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
         matrices, vectors = weights_of(plans)
         new = [w for w in matrices if w not in self.weights.matrices]

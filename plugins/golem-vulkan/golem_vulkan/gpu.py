@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from golem_core import GolemError
-from golem_vulkan import matrices
 from golem_vulkan.adapters import Adapter
 from golem_vulkan.api import bindings, check, struct
 
-EXTENSIONS = ("VK_KHR_cooperative_matrix", matrices.EXTENSION, "VK_EXT_memory_budget")
-"""Used where they are there."""
 SPIN = 2e-3
 """Seconds for which the end of a pass is looked for again and again before the thread sleeps: waking up costs 25 µs."""
 MOST_BUFFERS = 3
@@ -34,7 +31,8 @@ class Gpu:
             if queue.queueFlags & vk.VK_QUEUE_COMPUTE_BIT
         )
         queues = [vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, queueCount=1, pQueuePriorities=[1.0])]
-        self.extensions = [name for name in EXTENSIONS if name in adapter.extensions]
+        wanted = ("VK_KHR_cooperative_matrix", "VK_EXT_memory_budget")
+        self.extensions = [name for name in wanted if name in adapter.extensions]
         info = vk.VkDeviceCreateInfo(
             pNext=adapter.chain[0], pQueueCreateInfos=queues, ppEnabledExtensionNames=self.extensions
         )

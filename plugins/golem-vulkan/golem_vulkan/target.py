@@ -22,7 +22,10 @@ class Target:
     capacity: Mapping[str, int]
     """Most rows of each row set in the passes to be planned."""
     fragments: bool = False
-    """Subgroups hold matrices as `shaders/fragments.glsl` has them."""
+    """Subgroups hold matrices as `shaders/fragments.glsl` has them; then passes of many columns have room for whole
+    sixteens of all rows."""
+    slab: int = 64 << 20
+    """Most bytes of a weight's rows that are widened to float16 at once."""
 
 
 def groups_of(n: int, each: int) -> int:

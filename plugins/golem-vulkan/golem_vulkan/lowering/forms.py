@@ -76,7 +76,7 @@ def convolves_in_fragments(target: Target, node: Node) -> bool:
 def in_fragments(target: Target, node: Node) -> bool:
     """Whether a product on matrices reads both factors as fragments."""
     columns = target.capacity[node.results[0].rows]
-    fits = columns >= FRAGMENTED and columns % SIXTEEN == 0 and node["weight"].width <= MOST_FRAGMENTED
+    fits = columns >= FRAGMENTED and node["weight"].width <= MOST_FRAGMENTED
     return target.fragments and node.op.name == "linear" and fits
 
 

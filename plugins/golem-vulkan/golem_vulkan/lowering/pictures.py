@@ -37,7 +37,7 @@ def conv2d(target: Target, p: Planner, node: Node) -> None:
 def emit_fragments(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
     w, (height, width, channels) = node["weight"], node["x"].shape
     places, tile_rows, across, down = PART
-    slab = max(1, wide.SLAB // (64 * row_units(w) * tile_rows)) * tile_rows
+    slab = max(1, target.slab // (64 * row_units(w) * tile_rows)) * tile_rows
     for first, rows, widened in wide.slabs(target, p, w, min(slab, groups_of(w.rows, tile_rows) * tile_rows)):
         launch(
             p, "conv2d_fragments", (target.subgroup * (places // across) * (tile_rows // down), *PART),

@@ -45,13 +45,14 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     if on_matrices(target, node):
         (wide.emit if in_fragments(target, node) else emit_wide)(target, p, node, x, y)
         return
-    if layout_of(w).floats and p.capacity[y.rows] > NARROW:
+    count = target.capacity[y.rows]
+    if layout_of(w).floats and count > NARROW:
         emit_plain(p, node, x, y)
         return
-    blocks, columns = row_units(w), columns_together(target, p.capacity[y.rows])
+    blocks, columns = row_units(w), columns_together(target, count)
     constants, each = shape(target, w.rows, blocks, columns)
     launch(
-        p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(p.capacity[y.rows], columns)),
+        p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(count, columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
         x.stride, y.stride, 32 * blocks, 0, 0, 0, p.capacity[y.rows], 1, 0,
     )  # fmt: skip

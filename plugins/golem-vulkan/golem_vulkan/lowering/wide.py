@@ -19,13 +19,11 @@ TILES = (((96, 128, 48, 64), 3, 1.0), ((64, 128, 32, 64), 4, 0.95), ((64, 64, 32
 core holds; and how much is done in a time."""
 CORES = 132
 """That tiles are chosen for."""
-SLAB = 64 << 20
-"""Most bytes of a workspace."""
 
 
 def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
     w, columns, blocks = node["weight"], p.capacity[y.rows], row_units(node["weight"])
-    tile, slab = shape(columns, w.rows, w.width)
+    tile, slab = shape(columns, w.rows, 64 * blocks, target.slab)
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
     for first, rows, widened in slabs(target, p, w, slab):
         launch(
@@ -61,8 +59,11 @@ def next_workspace(p: Planner, room: int) -> Operand:
     return places[int(last is not None and last.buffer is places[0].buffer)]
 
 
-def shape(columns: int, rows: int, width: int) -> tuple[tuple[int, int, int, int], int]:
-    """The tile that takes the least time, and the rows of a slab: as many as leave the fewest cores idle at its end."""
+def shape(columns: int, rows: int, row: int, most: int) -> tuple[tuple[int, int, int, int], int]:
+    """The tile that takes the least time, and the rows of a slab: as many as leave the fewest cores idle at its end.
+
+    A widened row has `row` bytes, a slab `most` of them.
+    """
 
     def rounds(tile: tuple[int, int, int, int], rows: int) -> int:
         return groups_of(groups_of(columns, tile[0]) * groups_of(rows, tile[1]), CORES)
@@ -72,7 +73,7 @@ def shape(columns: int, rows: int, width: int) -> tuple[tuple[int, int, int, int
         return max(rounds(tile, rows), together) * tile[0] * tile[1] / speed
 
     tile = min(TILES, key=time)[0]
-    most = max(1, SLAB // (2 * width * tile[1]))
-    if groups_of(rows, tile[1]) <= most:
-        return tile, groups_of(rows, tile[1]) * tile[1]
-    return tile, min(range(most, most // 2, -1), key=lambda n: rounds(tile, n * tile[1]) / n) * tile[1]
+    tiles, fitting = groups_of(rows, tile[1]), max(1, most // (row * tile[1]))
+    if tiles > fitting:
+        tiles = min(range(fitting, fitting // 2, -1), key=lambda n: rounds(tile, n * tile[1]) / n)
+    return tile, tiles * tile[1]
