@@ -20,7 +20,7 @@ from golem_krea2.tensors import Tensors, vector
 EPS = 1e-5
 THETA = 1000.0
 BIASED = frozenset({"first", "tmlp.0", "tmlp.2", "tproj.1", "txtmlp.1", "txtmlp.3", "last.linear"})
-STEP = 256
+STEP = 64
 """Columns by which a pass is made wider when more are needed."""
 TOKENS = 64
 """Tokens whose taps go through a pass together."""
