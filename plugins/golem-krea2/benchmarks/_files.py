@@ -50,6 +50,16 @@ def uniform(size: float, around: float = 0.0) -> Fill:
     return fill
 
 
+def halves(size: float) -> Fill:
+    """float16 in [-size, size)."""
+
+    def fill(dice: np.random.Generator, room: np.ndarray) -> None:
+        values = (dice.random(len(room) // 2, np.float32) * 2 - 1) * np.float32(size)
+        room[:] = values.astype(np.float16).view(np.uint8)
+
+    return fill
+
+
 def constant(value: float) -> Fill:
     def fill(dice: np.random.Generator, room: np.ndarray) -> None:
         room[:] = np.full(len(room) // 4, value, np.float32).view(np.uint8)
@@ -59,7 +69,7 @@ def constant(value: float) -> Fill:
 
 Tensor = tuple[str, str, tuple[int, ...], Fill]
 """Name, type, shape, and what fills it."""
-SIZES = {"F8_E4M3": 1, "BF16": 2, "F32": 4}
+SIZES = {"F8_E4M3": 1, "BF16": 2, "F16": 2, "F32": 4}
 
 
 def write(path: Path, tensors: Iterable[Tensor]) -> int:
@@ -121,6 +131,15 @@ def vae(shape: VaeShape) -> Iterable[Tensor]:
 
     for spec in shape.tensors():
         yield spec.name, "BF16", spec.shape, fill(spec)
+
+
+def lora(shape: DiTShape, rank: int) -> Iterable[Tensor]:
+    """A pair for every product of every block, main and text."""
+    for spec in shape.tensors():
+        if (".attn." in spec.name or ".mlp." in spec.name) and len(spec.shape) == 2:
+            (outputs, inputs), target = spec.shape, spec.name.removesuffix(".weight")
+            yield f"diffusion_model.{target}.lora_A.weight", "F16", (rank, inputs), halves((3 / inputs) ** 0.5)
+            yield f"diffusion_model.{target}.lora_B.weight", "F16", (outputs, rank), halves(0.1 * (3 / rank) ** 0.5)
 
 
 def write_tokenizer(folder: Path, prompt: str) -> None:

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _files import write_directory
+from _files import lora, write, write_directory
 from golem_krea2.checkpoint import Files, tapped
 from golem_krea2.dit import DiT
 from golem_krea2.encoder import Encoder
+from golem_krea2.lora import Lora
 from golem_krea2.sampler import sample
 from golem_krea2.schedule import below_one, sigmas
 from golem_krea2.shapes import DiTShape, EncoderShape, Heads, VaeShape
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3, help="of the encoder, a step and the decoder")
     parser.add_argument("--exact", action="store_true", help="compare a step of both sides with one in float32")
+    parser.add_argument("--lora", type=int, metavar="RANK", help="measure a step of golem's with a LoRA, too")
     parser.add_argument("--json", type=Path, help="where the figures go, as far as they are known")
     arguments = parser.parse_args()
     dit, encoder, vae = SHAPES[arguments.shape]
@@ -324,11 +326,32 @@ def measure(arguments: argparse.Namespace, root: Path, report: Report) -> None:
         ratio = total["golem"] / max(1, total["PyTorch"])
         whole = f"all: golem {total['golem'] / 1e9:.2f} GB, PyTorch {total['PyTorch'] / 1e9:.2f} GB, {ratio:.2f} of it"
         report("memory on the card", f"{lines}; {whole}", **taken)
+    if arguments.lora:
+        path = root / "models/loras/random.safetensors"
+        write(path, lora(files.dit_shape, arguments.lora))
+        attempt(lambda: styled(path, files, devices["transformer"], golem["transformer"], conditioning["c"], z, report))
     if arguments.exact and peer:
         attempt(lambda: compare_with_float32(conditioning["c"], z, golem, theirs, report))
     for each in (*golem.values(), *devices.values()):
         each.close()
     files.close()
+
+
+def styled(path: Path, files: Files, device: Any, plain: DiT, c: np.ndarray, z: np.ndarray, report: Report) -> None:
+    """What a LoRA costs: reading and putting it on, a step, a step with another strength."""
+    network: dict[str, DiT] = {}
+    style = Lora.read(path, files)
+    seconds = timed(lambda: network.update(styled=DiT(files, device, style, columns=len(c) + z[0].size // 4)))
+    report("LoRA put on", f"{seconds:.2f} s", seconds=seconds)
+    styled, text = network["styled"], plain.text(c)
+    sides = {
+        "plain": lambda: plain.velocity(z, 0.75, text),
+        "with the LoRA": lambda: styled.velocity(z, 0.75, text, 1.0),
+        "another strength": lambda: styled.velocity(z, 0.75, text, 0.5),
+    }
+    found = rounds(sides, 3)
+    report("step with a LoRA", ", ".join(f"{name} {each:.4f} s" for name, each in found.items()), **found)
+    styled.close()
 
 
 def compare_with_float32(c: np.ndarray, z: np.ndarray, golem: Any, theirs: Any, report: Report) -> None:
