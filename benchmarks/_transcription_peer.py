@@ -30,15 +30,20 @@ def main() -> None:
     config = json.loads((folder / "config.json").read_text())
     mimi = loaders.get_mimi(None, num_codebooks=config["n_q"])
     mimi.load_state_dict(load_file(folder / "mimi.safetensors"), strict=False)
-    model = LMModel(
+    kept = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    model = LMModel(  # without memory, so that nothing draws numbers for it
         **{key: config[key] for key in USED},
         depformer_dim=16,
         depformer_num_heads=2,
         depformer_num_layers=1,
         depformer_dim_feedforward=32,
-        dtype={"bf16": torch.bfloat16, "f32": torch.float32}[dtype],
+        device=torch.device("meta"),
+        dtype=kept,
     )
-    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    weights = {name: weight.to(kept) for name, weight in load_file(folder / "model.safetensors").items()}
+    shapes = {name: each.shape for name, each in model.state_dict().items() if name not in weights}
+    unused = {name: torch.zeros(shape, dtype=kept) for name, shape in shapes.items()}
+    model.load_state_dict(weights | unused, assign=True)
     model.eval()
     frame = mimi.frame_size
     print("ready", flush=True)

@@ -142,7 +142,8 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             raise SystemExit(f"{options.peer_python} does not run PyTorch and transformers")
         sides, series = [golem(decider), pytorch(process)], {}
         for number in range(-1, options.rounds):
-            for questions, lengths in REQUESTS.items():
+            for questions in options.questions:
+                lengths = REQUESTS[questions]
                 for side in _figures.in_turn(sides, number):
                     seconds = quiet.measure(lambda: side.answer(lengths), lambda: [process])  # noqa: B023
                     if number >= 0:
@@ -150,7 +151,8 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         process.stdin.close()
     decider.close()
     results = []
-    for questions, lengths in REQUESTS.items():
+    for questions in options.questions:
+        lengths = REQUESTS[questions]
         ours, theirs = series[questions, "golem"], series[questions, "PyTorch"]
         rounds = [other / mine for mine, other in zip(ours, theirs, strict=True)]
         results.append({
@@ -168,16 +170,24 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=5)
     parser.add_argument("--shapes", default=",".join(SHAPES), help=f"default {','.join(SHAPES)}")
+    parser.add_argument(
+        "--questions", type=_figures.counts, default=list(REQUESTS), help="of a request: 1, 4 or 32 (default all)"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where the checkpoints are or will be, and stay")
     options = parser.parse_args()
     if options.peer_python is None:
         parser.error("--peer-python names a Python with torch, transformers and safetensors")
+    if not set(options.questions) <= REQUESTS.keys():
+        parser.error(f"--questions takes {', '.join(map(str, REQUESTS))}")
     for name in options.shapes.split(","):
-        folder = Path(mkdtemp(prefix="laya-"))
+        folder = options.keep or Path(mkdtemp(prefix="laya-"))
         try:
-            write(folder / name, SHAPES[name])
+            if not (folder / name).exists():
+                write(folder / name, SHAPES[name])
             report = run(name, folder / name, options)
         finally:
-            shutil.rmtree(folder)
+            if options.keep is None:
+                shutil.rmtree(folder)
         if options.json:
             _figures.print_json(report)
             continue

@@ -36,6 +36,9 @@ NOTES = (
     f"The codec encodes {AHEAD} frames at once on both sides.",
 )
 
+WARM = 20
+"""Frames of each stream before the first round, more than the silence behind a sound."""
+
 
 @dataclass
 class Side:
@@ -86,24 +89,28 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     frames = round(options.seconds * FRAME_RATE)
     series: dict[tuple[int, str], list[float]] = {}
     with ExitStack() as stack:
-        ours, transcriber = golem(folder, options.weights, max(options.streams), options.threads)
-        stack.callback(transcriber.close)
-        sides, processes = [ours], []
+        processes: list[subprocess.Popen[str]] = []
         for dtype in options.dtypes.split(","):
             command = [options.peer_python, "-P", script, str(folder), str(options.threads), dtype, str(AHEAD)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
-            assert process.stdout is not None and process.stdin is not None
+            assert process.stdin is not None
             stack.callback(process.stdin.close)
+            processes.append(process)
+        ours, transcriber = golem(folder, options.weights, max(options.streams), options.threads)
+        stack.callback(transcriber.close)
+        sides = [ours]
+        for process, dtype in zip(processes, options.dtypes.split(","), strict=True):
+            assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
                 raise SystemExit(f"{options.peer_python} does not run moshi")
-            processes.append(process.pid)
             sides.append(pytorch(process, dtype))
+        pids = [process.pid for process in processes]
         for number in range(-1, options.rounds):
             for streams in options.streams:
                 for side in _figures.in_turn(sides, number):
-                    count = frames if number >= 0 else 30
-                    seconds = quiet.measure(lambda: side.hear(streams, count), lambda: processes)  # noqa: B023
+                    count = frames if number >= 0 else WARM
+                    seconds = quiet.measure(lambda: side.hear(streams, count), lambda: pids)  # noqa: B023
                     _figures.progress(f"{side.name}, {streams} streams: {count * streams / FRAME_RATE / seconds:.2f}")
                     if number >= 0:
                         series.setdefault((streams, side.name), []).append(seconds)

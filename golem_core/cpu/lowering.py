@@ -30,6 +30,9 @@ from golem_core.graph.planner import (
 )
 from golem_core.graph.value import ALL, RUNS, Node, Value
 
+SAME_SETS = 16
+"""Rows of activations a multiple of so many lines of cache apart would share a part of the nearest cache's sets, and
+products read several rows at once."""
 STRETCHES = "stretches"
 """One row for every series of columns that goes through recurrent states by itself: a conversation's, or a tentative
 column.  Its facts are the shares of the states that it begins and ends with, its first column and its length."""
@@ -85,7 +88,8 @@ class CpuLowering(AttentionLowering):
 
     def stride(self, size: int, form: str) -> int:
         if form == F32:
-            return -(-size // 16) * 64
+            lines = -(-size // 16)
+            return 64 * (lines + (lines % SAME_SETS == 0))
         _, _, parts = form.partition("*")
         return quantize.stride(size // int(parts or 1)) * int(parts or 1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from golem_core.cpu.jit import Traced, fma, loop, shuffle, store
 from golem_core.cpu.kernels.tiles import Tile, fetch
 
-UNROLLED = 4
+FEW = 4
+"""Columns up to which a product waits for memory, and asks for weights ahead."""
+UNROLLED, UNROLLED_FEW = 8, 4
 """Features for each turn of the innermost loop."""
 
 
@@ -20,9 +22,9 @@ class TileFloat(Tile):
         w = [self.F.load8(p + b * self.F.bytes8) for p in self.rows]
         return [shuffle(*w, range(16))] if self.lanes == 16 else w
 
-    def fetch(self, b: Traced) -> None:
+    def fetch(self, b: Traced, features: int) -> None:
         for p in self.rows:
-            fetch(p + b * self.F.bytes8, self.F.bytes8 * UNROLLED)
+            fetch(p + b * self.F.bytes8, self.F.bytes8 * features)
 
     def product(self, columns, K, k, blocks, y, y_stride, begun: Traced | None = None):
         """`begun`: how many features the sums at `y` are of; by default those before `k`."""
@@ -35,10 +37,13 @@ class TileFloat(Tile):
                 for rows, total in zip(w, totals[c], strict=True):
                     total.set(fma(rows, v, total))
 
-        whole = blocks & -UNROLLED
-        for b in loop(0, whole, UNROLLED):
-            self.fetch(b)
-            for u in range(UNROLLED):
+        few = len(columns) <= FEW
+        unrolled = UNROLLED_FEW if few else UNROLLED
+        whole = blocks & -unrolled
+        for b in loop(0, whole, unrolled):
+            if few:
+                self.fetch(b, unrolled)
+            for u in range(unrolled):
                 add(b + u)
         for b in loop(whole, blocks):
             add(b)
@@ -55,5 +60,5 @@ class TileDecoded(TileFloat):
     def feature(self, b: Traced) -> list[Traced]:
         return self.vectors("f32", self.data + b * 64)
 
-    def fetch(self, b: Traced) -> None:
+    def fetch(self, b: Traced, features: int) -> None:
         """Nothing: the tile is near."""

@@ -59,12 +59,17 @@ from golem_core.cpu.target import load_half
 
 NARROW = 4
 """Most columns for which decoding the weights to a tile would cost more than it saves."""
-FLOAT_TILE = 512
-"""Features of a stretch of floats, of which weights and columns stay in the nearest cache; of quants it is `TILE`."""
+FLOAT_TILE = 1024
+"""Features of a stretch of floats, which go past the nearest cache without harm; of quants it is `TILE`."""
 DECODED_TILE = TILE // 4
 """Features of a stretch of floats that are decoded to float32."""
-EXPERT_PIECES = 64
-"""Pieces per thread that the products of a mixture are cut into: experts have unequal numbers of columns."""
+CHUNK_BYTES = 1 << 18
+"""Bytes of float32 columns that all rows are multiplied with before the next ones: they stay in the second cache."""
+CHUNK_GROUPS = 4
+"""Groups of columns that go together at least, so that reading the weights again costs less than it saves."""
+FLOAT_PIECES, EXPERT_PIECES = 32, 64
+"""Pieces per thread that products of floats and those of a mixture are cut into: the former leave threads little to
+wait for at the end, the latter are of experts with unequal numbers of columns."""
 TILE_DATA, TILE_BYTES = 16 * TILE, 1 << 15
 """Bytes of scratch memory that the quants of a tile take, and the whole tile."""
 
@@ -276,6 +281,19 @@ def by_tiles(
             copy_floats(sums + c * 64, columns.at(c)[1], columns.left)
 
 
+def pieces_of(F: type[Format]) -> int:
+    return FLOAT_PIECES if issubclass(F, Floats) else PIECES
+
+
+def chunk_of(F: type[Format], K: Traced, count: Traced) -> Traced:
+    """Columns that go through all rows together: all where weights are decoded, otherwise as many as lie in the second
+    cache."""
+    if not issubclass(F, Floats) or F.scaled:
+        return imax(1, count)
+    group = group_of(F)
+    return imax(CHUNK_GROUPS, value(CHUNK_BYTES) // (K * (4 * group))) * group
+
+
 def register(F: type[Format]) -> None:
     """Makes the kernels `linear_NAME`, `repack_NAME` and `embed_NAME` of a format."""
     tables.register(F)
@@ -289,18 +307,21 @@ def register(F: type[Format]) -> None:
         ) = arguments(a, 14)  # fmt: skip
         scale = number(a, 14) if issubclass(F, Floats) and F.scaled else None
         ordered, tiles = order.differs(0), (rows + 15) >> 4
-        matrices, pieces = Var(value(1)), Var(value(PIECES))
+        every, matrices, pieces = load("i64", count), Var(value(1)), Var(value(pieces_of(F)))
+        chunk = chunk_of(F, K, every)
+        matrices.set((every + chunk - 1) // chunk)
         with when(ordered):
             matrices.set(load("i64", order))
             pieces.set(EXPERT_PIECES)
         for i in claim(counter, matrices * tiles, threads, pieces):
-            r, matrix, first, n = i % tiles, Var(value(0)), Var(value(0)), Var(load("i64", count))
+            r, matrix, first = i % tiles, Var(value(0)), Var(i // tiles * chunk)
+            n = Var(imin(every - first, chunk))
             with when(ordered):
                 for var, word in zip((matrix, first, n), read_entry(order, i // tiles), strict=True):
                     var.set(word)
 
             def at(j: Traced, first=first, r=r) -> tuple[Traced, Traced]:
-                column, choice = Var(j), Var(value(0))
+                column, choice = Var(first + j), Var(value(0))
                 with when(ordered):
                     for var, word in zip((column, choice), read_pair(order, experts, first + j), strict=True):
                         var.set(word)
