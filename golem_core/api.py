@@ -392,6 +392,7 @@ class LoadedModel:
         held = self._grammar(grammar, json_schema)
         messages, given = self._read(messages)
         text = template.render(messages, tools=tools, **variables)
+        text = text if self.model.media is None else self.model.media.written(text)
         prompt, spans = self._placed(self.model.tokenizer.encode(text, parse_special=True), given)
         request = self._request(
             prompt,

@@ -106,13 +106,15 @@ class Media:
 
     `build` makes the model's graph with `or_given` after its embedding, for rows of `width` numbers, and with
     attention over `spans` if the rows of any kind see each other.  `axes`: on how many axes the graph is told where a
-    column stands, by `given_places`; 0 where it is not.
+    column stands, by `given_places`; 0 where it is not.  `written` is what becomes of a conversation's text, as the
+    chat template wrote it, before it is cut into tokens.
     """
 
     build: Callable[[], Graph]
     width: int
     kinds: tuple[MediaKind, ...]
     axes: int = 0
+    written: Callable[[str], str] = str
 
     @property
     def together(self) -> int:

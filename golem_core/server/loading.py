@@ -110,7 +110,8 @@ class LoadedChat:
         if tools:
             self._check_tools(self.template)
             settings["tools"] = tools
-        return self.template.render(messages, **settings)
+        text = self.template.render(messages, **settings)
+        return text if self.model.media is None else self.model.media.written(text)
 
     def answer(self, request: GenerationRequest, tools: list[dict[str, Any]] | None = None) -> SortedAnswer:
         """Have a conversation answered, sorted into reasoning, content and calls of `tools`.  Raises BadRequest."""

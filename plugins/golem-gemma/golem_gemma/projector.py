@@ -16,12 +16,11 @@ SENSES: tuple[tuple[str, Kind], ...] = (("vision", "image"), ("audio", "audio"))
 
 @dataclass(frozen=True)
 class Marks:
-    """The token that a chat template writes, those before and behind the rows, and a text around it all."""
+    """The token that a chat template writes, and those before and behind the rows."""
 
     placeholder: str
     begin: str
     end: str
-    around: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,8 @@ class Family:
 
 GEMMA3 = Family(
     {"vision": {"gemma3": siglip.read}},
-    {"image": Marks("<start_of_image>", "<start_of_image>", "<end_of_image>", "\n\n")},
+    {"image": Marks("<start_of_image>", "<start_of_image>", "<end_of_image>")},
 )
-"""The empty lines are those of transformers' `Gemma3Processor`."""
 GEMMA4 = Family(
     {
         "vision": {"gemma4v": vision.read, "gemma4uv": unified.read_vision},
@@ -52,7 +50,12 @@ GEMMA4 = Family(
 def bind_gemma3(cfg: gemma3.Gemma3Config, weights: Weights, tokenizer: Tokenizer, file: ModelFile) -> Media:
     """What the projector in `file` adds to a Gemma 3.  Raises BadFile or Unsupported naming what does not fit."""
     kinds = read(GEMMA3, cfg.width, tokenizer, file, together=True)
-    return Media(partial(gemma3.build, cfg, weights, media=True), cfg.width, kinds)
+    return Media(partial(gemma3.build, cfg, weights, media=True), cfg.width, kinds, written=written_with_empty_lines)
+
+
+def written_with_empty_lines(text: str) -> str:
+    """A conversation with empty lines around its pictures, as transformers' `Gemma3Processor` writes it."""
+    return text.replace("<start_of_image>", "\n\n<start_of_image>\n\n")
 
 
 def bind_gemma4(cfg: gemma4.Gemma4Config, weights: Weights, tokenizer: Tokenizer, file: ModelFile) -> Media:
@@ -81,13 +84,12 @@ def read(family: Family, width: int, tokenizer: Tokenizer, file: ModelFile, toge
             raise BadFile(keys.named(f"{sense}.projection_dim", rows) + f", but the model's rows have {width}")
         marks, reader = family.marks[name], readers[kind](keys, width)
         placeholder, begin, end = (_token(tokenizer, file, t) for t in (marks.placeholder, marks.begin, marks.end))
-        around = tokenizer.encode(marks.around)
         kinds.append(
             MediaKind(
                 name=name,
                 placeholder=placeholder,
-                begin=(*around, begin),
-                end=(end, *around),
+                begin=(begin,),
+                end=(end,),
                 graphs=reader.graphs,
                 count=reader.count,
                 encode=reader.encode,

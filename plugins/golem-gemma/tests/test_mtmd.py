@@ -39,9 +39,8 @@ def test_what_follows_is_as_likely_as_for_llama_cpp(name, cpu):
         kind = model.media.kind("image" if what == "picture" else "audio")
         assert kind is not None
         rows = encoder.rows(kind, what.encode(), held["canvas" if what == "picture" else "samples"])
-        # of Gemma 3's marks, llama.cpp leaves out the empty lines around
-        head = [model.tokenizer.bos, *encode(before), kind.begin[-1]]
-        tokens = [*head, *([0] * len(rows)), kind.end[0], *encode(behind)]
+        head = [model.tokenizer.bos, *encode(before), *kind.begin]
+        tokens = [*head, *([0] * len(rows)), *kind.end, *encode(behind)]
         n, place = len(tokens), slice(len(head), len(head) + len(rows))
         given, is_text, last = np.zeros((n, 64)), np.ones((n, 64)), np.arange(n)
         given[place], is_text[place] = rows, 0

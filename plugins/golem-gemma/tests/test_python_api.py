@@ -93,6 +93,22 @@ def test_several_pictures_and_one_between_two_turns(model, picture, png):
     assert later.cached_tokens >= generation.prompt_tokens - 8, "the picture of a turn before is not read again"
 
 
+def test_a_picture_s_tokens_are_those_that_transformers_writes(model, png, monkeypatch):
+    asked, submit = [], model.engine.submit
+    monkeypatch.setattr(model.engine, "submit", lambda request: asked.append(request) or submit(request))
+    told(model, {"type": "image", "image": png}, text("what is it"))
+    (request,) = asked
+    (span,) = request.media
+    expected = "<bos><|turn>user\n<|image><image|>what is it<turn|>\n<|turn>model\n"
+    if model.name == "gemma3":
+        expected = (
+            "<bos><start_of_turn>user\n\n\n<start_of_image><end_of_image>\n\nwhat is it<end_of_turn>\n"
+            "<start_of_turn>model\n"
+        )
+    tokens = request.prompt[: span.start] + request.prompt[span.stop :]
+    assert tokens == model.model.tokenizer.encode(expected, parse_special=True)
+
+
 def test_two_conversations_at_once_see_their_own_pictures(model, picture, png):
     def asked(image):
         content = [{"type": "image", "image": image}, text("what is it")]
