@@ -98,3 +98,18 @@ def test_a_few_rows_of_many_are_gathered_out_of_fragments():
     g.output("y", g.take(g.view(g.attend_columns(query, key, key, scale=1.0), (64,))))
     kernels_used = check(plan(g, 512, fragments=True))
     assert {"attend_fragments", "gather_fragments", "gemm_fragments"} <= kernels_used
+
+
+def test_products_that_read_the_same_wait_for_no_other():
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 256))
+    query, key, value = (g.linear(x, weight(name, "Q4_0", 512, 256)) for name in "qkv")
+    g.output("y", g.linear(query * key + value, weight("o", "Q4_0", 256, 512)))
+    steps = [s for s in plan(g, 512, fragments=True).steps if s.kernel in ("widen_Q4_0", "gemm_fragments")]
+    assert [s.kernel for s in steps[:6]] == ["widen_Q4_0"] * 3 + ["gemm_fragments"] * 3
+    assert not any(s.barrier for s in steps[3:5])
+    assert [(s.args[2].buffer, s.args[2].start) for s in steps[:3]] == [
+        (s.args[1].buffer, s.args[1].start) for s in steps[3:6]
+    ]
+    assert len({s.args[2].start for s in steps[:3]}) == 3
+    assert steps[6].args[2].buffer is not steps[0].args[2].buffer  # it may overlap with what is multiplied

@@ -1,62 +1,115 @@
 """Products of a weight with hundreds of columns, both as fragments of float16 (`shaders/fragments.glsl`).
 
-Slabs of the weight's rows are widened into one of two workspaces while the slab before is multiplied out of the other.
+Weights, or slabs of the rows of large ones, are widened into one workspace while what was widened before is multiplied
+out of another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import count
+from weakref import WeakKeyDictionary
 
-from golem_core import Node, Operand, Planner, Weight
+from golem_core import Node, Operand, Planner, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import HALF_SCALE
+from golem_vulkan.lowering.forms import HALF_SCALE, in_fragments, on_matrices
 from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
 TILES = (((96, 128, 48, 64), 3, 1.0), ((64, 128, 32, 64), 4, 0.95), ((64, 64, 32, 32), 8, 0.75))
 """Columns and rows of a workgroup's part of a product, and of a subgroup's part of that; how many such workgroups a
 core holds; and how much is done in a time."""
+MOST_ROWS = max(tile[1] for tile, _, _ in TILES)
 CORES = 132
 """That tiles are chosen for."""
 
 
+@dataclass
+class Widening:
+    """What a plan has widened: for products to come, in which workspaces, and in which one last."""
+
+    waiting: dict[Node, Operand] = field(default_factory=dict)
+    pending: Counter[int] = field(default_factory=Counter)
+    """Of each workspace, the products that still read it."""
+    owner: dict[Node, int] = field(default_factory=dict)
+    last: int = -1
+
+    def workspace(self, p: Planner, room: int, readers: list[Node]) -> Operand:
+        """One that no product to come reads, and not the one that was used last: what writes it may overlap with what
+        reads that."""
+        self.last = next(i for i in count() if i != self.last and not self.pending[i])
+        self.pending[self.last] += len(readers)
+        self.owner |= dict.fromkeys(readers, self.last)
+        return p.workspace(("widened", self.last), room)
+
+
+PLANS: WeakKeyDictionary[Planner, Widening] = WeakKeyDictionary()
+
+
 def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
-    w, columns, blocks = node["weight"], p.capacity[y.rows], row_units(node["weight"])
-    tile, slab = shape(columns, w.rows, 64 * blocks, target.slab)
+    w, columns, row = node["weight"], p.capacity[y.rows], 64 * row_units(node["weight"])
+    tile, slab = shape(columns, w.rows, row, target.slab)
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
-    for first, rows, widened in slabs(target, p, w, slab):
+    whole = slab >= w.rows
+    for first, rows, widened in [(0, w.rows, together(target, p, node))] if whole else slabs(target, p, w, slab):
         launch(
             p, "gemm_fragments", (size, *tile), (groups_of(columns, tile[0]), groups_of(rows, tile[1])),
-            widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first), rows, blocks,
-            y.stride, HALF_SCALE * number_of(w),
+            widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first),
+            rows, row_units(w), y.stride, HALF_SCALE * number_of(w),
         )  # fmt: skip
+
+
+def together(target: Target, p: Planner, node: Node) -> Operand:
+    """The widened weight of a product.  With it come those of the products that read the same, as far as a workspace
+    holds them: no product of them then waits for another."""
+    plan = PLANS.setdefault(p, Widening())
+    if node not in plan.waiting:
+        group, size = [], 0
+        for each in p.readers[source(node["x"])]:
+            room = widened_bytes(each["weight"]) if fits(target, each) else 0
+            if each is node or (room and p.order[each] > p.order[node] and size + room <= target.slab):
+                group.append(each)
+                size += room
+        start, place = 0, plan.workspace(p, power_of_two(size), group)
+        for each in group:
+            plan.waiting[each] = replace(place, start=place.start + start)
+            widen(p, each["weight"], 0, each["weight"].rows, plan.waiting[each])
+            start += widened_bytes(each["weight"])
+    plan.pending[plan.owner.pop(node)] -= 1
+    return plan.waiting.pop(node)
+
+
+def fits(target: Target, node: Node) -> bool:
+    return node.op.name == "linear" and on_matrices(target, node) and in_fragments(target, node)
+
+
+def widened_bytes(w: Weight) -> int:
+    """Of all rows, and of as many as a workgroup's part may reach beyond them."""
+    return 64 * row_units(w) * groups_of(w.rows, MOST_ROWS) * MOST_ROWS
 
 
 def slabs(target: Target, p: Planner, w: Weight, slab: int) -> Iterator[tuple[int, int, Operand]]:
     """Widens so many rows of a weight at a time: the first of them, how many there are, and where they lie."""
-    blocks = row_units(w)
-    room = power_of_two(64 * blocks * slab)
+    plan = PLANS.setdefault(p, Widening())
     for first in range(0, w.rows, slab):
-        rows = min(slab, w.rows - first)
-        widened = next_workspace(p, room)
-        launch(
-            p, f"widen_{layout_of(w).name}", (THREADS,), (groups_of(groups_of(rows, 16) * 8 * blocks, THREADS),),
-            Matrix(w), replace(widened, writes=True), Planes(w), w.rows, blocks, first, rows,
-        )  # fmt: skip
-        yield first, rows, widened
+        rows, place = min(slab, w.rows - first), plan.workspace(p, power_of_two(64 * row_units(w) * slab), [])
+        widen(p, w, first, rows, place)
+        yield first, rows, place
+
+
+def widen(p: Planner, w: Weight, first: int, rows: int, place: Operand) -> None:
+    blocks = row_units(w)
+    launch(
+        p, f"widen_{layout_of(w).name}", (THREADS,), (groups_of(groups_of(rows, 16) * 8 * blocks, THREADS),),
+        Matrix(w), replace(place, writes=True), Planes(w), w.rows, blocks, first, rows,
+    )  # fmt: skip
 
 
 def number_of(w: Weight) -> float:
     """What the numbers of a widened weight are multiplied by to be its own."""
     return 256.0 * w.scale if w.type == "F8_E4M3" else 1.0
-
-
-def next_workspace(p: Planner, room: int) -> Operand:
-    """The one that the last product didn't read."""
-    last = next((s.args[1] for s in reversed(p.steps) if s.kernel in ("gemm_fragments", "conv2d_fragments")), None)
-    places = [p.workspace(("widened", i), room) for i in range(2)]
-    return places[int(last is not None and last.buffer is places[0].buffer)]
 
 
 def shape(columns: int, rows: int, row: int, most: int) -> tuple[tuple[int, int, int, int], int]:
