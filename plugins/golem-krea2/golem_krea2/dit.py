@@ -202,6 +202,8 @@ class DiT:
         self._given: list[tuple[np.ndarray, int, np.ndarray]] = []
         self._bias = self._tensors.values("first.bias")
         self._step(columns)
+        self._layerwise()
+        self._refiner(STEP)
 
     def text(self, c: np.ndarray, strength: float = 1.0) -> np.ndarray:
         """The text rows float32 (tokens, width) of a conditioning c (tokens, taps, text width)."""
@@ -237,7 +239,7 @@ class DiT:
 
     def _text(self, c: np.ndarray, strength: float) -> np.ndarray:
         tokens, taps, width = c.shape
-        first = self._pass("layerwise", lambda: layerwise(self.shape, self._tensors, self.lora), TOKENS * taps, TOKENS)
+        first, second = self._layerwise(), self._refiner(tokens)
         x = np.empty_like(c)
         for start in range(0, tokens, TOKENS):
             some = c[start : start + TOKENS]
@@ -248,9 +250,11 @@ class DiT:
         shares = self._tensors.values(f"{PROJECTOR}.weight")[0]
         if self.lora is not None:
             shares = self.lora.projector(shares, strength)
-        second = self._pass("refiner", lambda: refiner(self.shape, self._tensors, self.lora), tokens)
         rows = {"x": x, "shares": np.broadcast_to(shares, (tokens, taps))}
-        return self._run(second, tokens, strength, rows)["text"].copy()
+        text = self._run(second, tokens, strength, rows)["text"].copy()
+        for name in ("layerwise", "refiner"):  # the steps can do with the memory
+            self._passes.pop(name).close()
+        return text
 
     def _text_rows(self, text: np.ndarray, columns: int) -> np.ndarray:
         """The input "text": made once for the steps of a picture, so that a device need not copy it again."""
@@ -262,6 +266,13 @@ class DiT:
         rows.flags.writeable = False
         self._given = [*self._given[-1:], (text, columns, rows)]
         return rows
+
+    def _layerwise(self) -> Pass:
+        columns = TOKENS * self.shape.taps
+        return self._pass("layerwise", lambda: layerwise(self.shape, self._tensors, self.lora), columns, TOKENS)
+
+    def _refiner(self, tokens: int) -> Pass:
+        return self._pass("refiner", lambda: refiner(self.shape, self._tensors, self.lora), tokens)
 
     def _step(self, columns: int) -> Pass:
         return self._pass("step", lambda: step(self.shape, self._tensors, self.lora), columns, scored=True)

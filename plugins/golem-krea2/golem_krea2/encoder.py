@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from golem_core import BadRequest, Columns, Device, Graph, KVRing, Value
+from golem_core import BadRequest, Columns, Device, Graph, KVRing, Pass, Value
 from golem_krea2.checkpoint import Files
 from golem_krea2.shapes import EncoderShape
 from golem_krea2.tensors import Tensors
@@ -19,6 +19,8 @@ from golem_krea2.tokens import LIMIT
 
 EPS = 1e-6
 BASE = 5_000_000.0
+WIDTH = 256
+"""Columns of the pass until a longer prompt comes, and then as many as there may be."""
 
 
 def attention(g: Graph, shape: EncoderShape, t: Tensors, name: str, x: Value) -> Value:
@@ -75,8 +77,9 @@ class Encoder:
         Raises BadFile for a weight that is no number, Unsupported for what the device cannot run.
         """
         self._tokens, self._brackets, self._taps = files.tokens, brackets, files.taps
-        made = graph(files.encoder_shape, files.encoder, files.taps)
-        self._pass = device.compile(made, context=LIMIT, width=LIMIT, progress=progress)
+        self._device, self._progress = device, progress
+        self._graph = graph(files.encoder_shape, files.encoder, files.taps)
+        self._pass = self._compiled(WIDTH)
 
     def encode(self, prompt: str) -> np.ndarray:
         """The conditioning of a prompt, float32 (tokens, taps, width), without the tokens before the prompt.
@@ -86,9 +89,15 @@ class Encoder:
         ids, start = self._tokens.prompt(prompt, brackets=self._brackets)
         if len(ids) > LIMIT:
             raise BadRequest(f"prompt: {len(ids)} tokens with what stands around it, at most {LIMIT}", param="prompt")
+        if len(ids) > self._pass.width:
+            self._pass.close()
+            self._pass = self._compiled(LIMIT)
         n = np.arange(len(ids))
         out = self._pass.run(Columns(token=np.array(ids), position=n, slot=0 * n))
         return np.stack([out[str(tap)][start:] for tap in self._taps], 1)
 
     def close(self) -> None:
         self._pass.close()
+
+    def _compiled(self, width: int) -> Pass:
+        return self._device.compile(self._graph, context=width, width=width, progress=self._progress)

@@ -80,6 +80,8 @@ def test_a_prompt_is_encoded_without_what_stands_before_it(tiny, files, device, 
     assert short.shape == (len(ids) - start, 2, 64)
     shared = len(files.tokens.encode("a fox"))
     assert tiny.error(short[:shared], long[:shared]) < cache_tolerance
+    longer = network.encode("a fox" + " in the snow" * 60)
+    assert len(longer) > 200 and tiny.error(longer[:shared], short[:shared]) < cache_tolerance
     with pytest.raises(BadRequest, match=r"prompt: \d+ tokens .* at most 1024"):
         network.encode("fox " * 1000)
     network.close()
