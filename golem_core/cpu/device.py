@@ -14,6 +14,8 @@ import numpy as np
 
 from golem_core.cpu import team as teams
 from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Scratch, Table, Vector
+from golem_core.cpu.convolution_lowering import STRETCHES, weight_format
+from golem_core.cpu.facts import FACTS, is_output, reads_runs, writes_output
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
     cells,
@@ -21,6 +23,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     elementwise,
     experts,
     hadamard,
+    moves,
     orders,
     pictures,
     products,
@@ -29,7 +32,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     recurrence,
     rotation,
 )
-from golem_core.cpu.lowering import STRETCHES, CpuLowering, weight_format
+from golem_core.cpu.lowering import CpuLowering
 from golem_core.cpu.memory import usable, zeroed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import refuse_nan, release_pages
@@ -46,9 +49,6 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
-FACTS = ("token", "position", "last", "slot", "index", "first", "end", "length", "aligned", "run")
-"""What kernels may ask of a row: its column facts, its column's number, and where the run that it is of lies: its first
-column, its end, and where it would begin if every run before took a multiple of 16 columns; and that run's number."""
 SPARE = 512
 """Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
@@ -428,23 +428,9 @@ def spare(tentative: int) -> int:
     return max(0, tentative - 1)
 
 
-def reads_runs(plan: Plan) -> bool:
-    """Whether any step wants to know which columns belong together."""
-    args = [a for step in plan.prologue + plan.steps for a in step.args if isinstance(a, (Fact, Count, Operand))]
-    return any(a.rows == RUNS or (isinstance(a, Fact) and a.name in FACTS[4:]) for a in args)
-
-
 def slot_bytes(ring: KVRing, length: int, kv: str) -> int:
     """Bytes of one slot's keys, or values, in a ring of `length` positions."""
     return ring.heads * (length // 16) * cells.block_bytes(kv, ring.dim)
-
-
-def is_output(a: object) -> bool:
-    return isinstance(a, Operand) and a.buffer.output is not None
-
-
-def writes_output(step: Step) -> bool:
-    return any(map(is_output, step.args))
 
 
 def ring_length(ring: KVRing, context: int, width: int) -> int:
