@@ -1,7 +1,8 @@
 """Products and attention of a few thousand columns on the Vulkan device that is here: checked against numpy at a few
 columns, and timed, beside PyTorch's in bfloat16 where that is installed.
 
-The clocks are warmed first; a time is the best of several, each over `EACH` products that may overlap.
+The clocks are warmed first; a time is the best of several, each over `EACH` products that may overlap, and what makes
+their input.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from golem_vulkan import plugin
 from golem_vulkan.adapters import choose
 from golem_vulkan.needs import Needs
 
-from golem_core import Columns, GolemError, Graph, KVRing, Unsupported, Weight
+from golem_core import BadFile, Columns, GolemError, Graph, KVRing, Unsupported, Weight
 
 
 def test_a_number_that_no_device_has(device):
@@ -43,6 +43,22 @@ def test_a_weight_of_a_type_without_kernels(device):
     g.output("y", g.linear(g.embed(table), strange))
     with pytest.raises(Unsupported, match="strange: vulkan has no kernels for weights of type IQ1_S"):
         device.compile(g)
+
+
+def test_codes_that_stand_for_no_number(device):
+    g = Graph()
+    codes = np.full(4 * 32, 0x38, np.uint8)
+    codes[77] = 0xFF
+    g.output("y", g.embed(Weight("table", "F8_E4M3", (4, 32), codes)))
+    with pytest.raises(BadFile, match="tensor 'table': a code of F8_E4M3 in it is NaN"):
+        device.compile(g)
+
+
+def test_a_value_of_more_bytes_than_kernels_count(device):
+    g = Graph()
+    g.output("y", g.silu(g.input("x", (1 << 15, 1 << 15))))
+    with pytest.raises(Unsupported, match=r"a value of 4\.29 GB for each column; vulkan takes 4\.29"):
+        device.compile(g, width=1)
 
 
 def test_more_than_a_pass_takes(device):
