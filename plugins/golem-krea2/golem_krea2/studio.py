@@ -23,6 +23,7 @@ from golem_krea2.checkpoint import Files
 from golem_krea2.dit import DiT
 from golem_krea2.encoder import Encoder
 from golem_krea2.lora import Lora
+from golem_krea2.place import Place
 from golem_krea2.plan import Plan, needs_of
 from golem_krea2.png import png
 from golem_krea2.request import Settings
@@ -33,10 +34,6 @@ from golem_krea2.vae import Decoder
 
 Progress = Callable[[str], Callable[[int, int], None] | None]
 """From what is opened to what is told of its bytes, done and in all."""
-
-
-GUESTS = 4
-"""LoRAs whose matrices a device takes beside the DiT's; at the next one it begins anew."""
 
 
 class Stopped(Exception):
@@ -59,45 +56,6 @@ class Drawn:
 
     png: bytes
     seconds: float
-
-
-class Place:
-    """A network on a device of its own, or nothing."""
-
-    def __init__(self, open_device: Callable[[], Device]):
-        self._open = open_device
-        self.device: Device | None = None
-        self.network: Any = None
-        self.made_of: Any = None
-        self._seen: list[Any] = []
-
-    def get(self, made_of: Any, make: Callable[[Device], Any]) -> Any:
-        """The network that is here if it was made of the same, else the one that `make` makes on the device."""
-        if self.network is None or self.made_of is not made_of:
-            self.rest()
-            if made_of is not None and made_of not in self._seen:
-                if len(self._seen) == GUESTS:
-                    self.close()
-                self._seen.append(made_of)
-            if self.device is None:
-                self.device = self._open()
-            self.network, self.made_of = make(self.device), made_of
-        return self.network
-
-    def rest(self) -> None:
-        """Give back what passes work in; the device keeps the weights."""
-        network, self.network, self.made_of = self.network, None, None
-        if network is not None:
-            network.close()
-
-    def close(self) -> None:
-        """Give back everything."""
-        device, self.device, self._seen = self.device, None, []
-        try:
-            self.rest()
-        finally:
-            if device is not None:
-                device.close()
 
 
 class Studio:

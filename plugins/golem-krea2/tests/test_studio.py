@@ -8,9 +8,10 @@ import threading
 import numpy as np
 import pytest
 from golem_krea2 import noise
+from golem_krea2.place import GUESTS
 from golem_krea2.plan import Need, Plan, needs_of
 from golem_krea2.request import PIXELS, Settings
-from golem_krea2.studio import GUESTS, Stopped, Studio
+from golem_krea2.studio import Stopped, Studio
 from PIL import Image
 
 from golem_core import BadRequest, GolemError, Unavailable
