@@ -9,7 +9,7 @@ import pytest
 
 from golem_core import ChatModel, Columns, GolemError, open_model, plugins
 from golem_core.cpu.device import CpuDevice
-from golem_core.engine.media import GIVEN, IS_TEXT
+from golem_core.engine.media import GIVEN, IS_TEXT, PLACE, Span, places
 from golem_core.media.encoder import MediaEncoder
 
 ROOT = Path(__file__).parents[3]
@@ -67,12 +67,15 @@ def test_logits_after_rows_are_the_cpus(device, cpu, path):
     given[place], is_text[place], tokens[place] = dice.normal(0, 8, (20, width)), 0, 0
     if any(kind.together for kind in model.media.kinds):
         last[place] = place.stop - 1
+    axes = model.media.axes
+    grid = np.stack([np.zeros(20), *np.divmod(np.arange(20), 5)], 1).astype(int)[:, :axes]
+    stands = places([Span(place.start, given[place], places=grid if axes else None)], 0, n, axes)
     found = []
     for each in (device, cpu):
         run = each.compile(model.media.build(), context=64, width=32, scored=32).run
         logits = []
         for part in (slice(0, 28), slice(28, n)):
-            inputs = {GIVEN: given[part], IS_TEXT: is_text[part]}
+            inputs = {GIVEN: given[part], IS_TEXT: is_text[part]} | ({PLACE: stands[part]} if axes else {})
             at = np.arange(n)[part]
             columns = Columns(tokens[part], at, np.zeros(len(at)), np.arange(len(at)), inputs, last=last[part])
             logits.append(run(columns)["logits"].copy())
