@@ -141,7 +141,10 @@ def _golem(cache: Path | None, **options: Any) -> Server:
     arguments = [text for name, value in options.items() for text in (f"-{name}", str(value))]
     program = "from golem_core.cli import main; main()"
     command = [sys.executable, "-c", program, "serve", *arguments]
-    return Server("golem", command, port, None if cache is None else {"GOLEM_CACHE": str(cache)})
+    environment = {"PYTHONDONTWRITEBYTECODE": ""}  # what Python compiles is kept, as an installer leaves it
+    if cache is not None:
+        environment["GOLEM_CACHE"] = str(cache)
+    return Server("golem", command, port, environment)
 
 
 def peer(

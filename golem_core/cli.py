@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from golem_core import plugins
+from golem_core.background import collect_seldom
 from golem_core.errors import GolemError, Unsupported
 from golem_core.options import Option
 
@@ -24,6 +25,7 @@ __all__ = ["cli", "main", "option_command"]
 
 def main() -> None:
     """The `golem` program."""
+    collect_seldom()
     try:
         status = cli.main(prog_name="golem", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

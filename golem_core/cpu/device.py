@@ -5,8 +5,11 @@ One program serves every number of columns up to the pass's width: kernels read 
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -35,7 +38,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
 from golem_core.cpu.lowering import CpuLowering
 from golem_core.cpu.memory import usable, zeroed
 from golem_core.errors import GolemError, Unsupported
-from golem_core.files import refuse_nan, release_pages
+from golem_core.files import mapped_pages, refuse_nan
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
@@ -44,6 +47,9 @@ from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Recurrent
 
 REPACK_BYTES = 2 << 20
 """Bytes of a weight that are repacked before the file's pages under them are released."""
+AT_ONCE = 64 << 20
+"""Bytes of weights that are repacked by one program, at least: between programs, other threads of Python may hold
+things up."""
 WIDTH = 128
 """Most columns of a pass unless the caller asks for another number.
 
@@ -135,35 +141,53 @@ class CpuDevice:
             refuse_nan(w)
         new = [w for w in dict.fromkeys(a.weight for a in args if isinstance(a, Matrix)) if w not in self.matrices]
         self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps})
-        total, done = sum(w.nbytes for w in new), 0
+        total, done, waiting = sum(w.nbytes for w in new), 0, 0
+        steps: list[Step] = []
         for w in new:
-            self.matrices[w] = self.repack(w)
-            done += w.nbytes
-            if progress:
-                progress(done, total)
+            data = w.data
+            self.matrices[w] = self.repack(w, data, steps)
+            waiting += w.nbytes
+            in_memory = not mapped_pages(data)[1]  # a copy that was made for this goes at once
+            if waiting >= AT_ONCE or in_memory or w is new[-1]:
+                self.take_turns(steps)
+                done, waiting, steps = done + waiting, 0, []
+                if progress:
+                    progress(done, total)
 
-    def repack(self, w: Weight) -> np.ndarray:
-        """A weight with eight rows interleaved; each matrix of it is filled up with zeros to a multiple of 16 rows."""
+    def repack(self, w: Weight, data: np.ndarray, steps: list[Step]) -> np.ndarray:
+        """Room for a weight with eight rows interleaved, each matrix of it filled up with zeros to a multiple of 16
+        rows; what fills the room is added to `steps`, two of them a piece of work."""
         form = weight_format(w)
         row8 = w.width // form.block * form.bytes8
         height = w.shape[-2] if len(w.shape) > 2 and w.shape[-2] % 16 else w.rows
         padded = -(-height // 16) * 16
         room = zeroed(w.rows // height * padded // 8 * row8)
-        at_once, data = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8, w.data
+        at_once = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8
         for matrix in range(w.rows // height):
             target = room[matrix * padded // 8 * row8 :]
             for first in range(0, height, at_once):  # in pieces, so that the file's pages can be let go of behind
                 start, count = matrix * height + first, min(at_once, height - first)
                 source = data[start * w.row_nbytes : (start + count) * w.row_nbytes]
                 refuse_nan(w, source)
-                self.repack_rows(w, source, target[first // 8 * row8 :], count)
-                release_pages(source)
+                rows = Constant(source), Constant(target[first // 8 * row8 :]), count, w.width
+                steps.append(Step(f"repack_{w.type}", rows))
+                address, size = mapped_pages(source)
+                release = (madvise(), address, size, mmap.MADV_DONTNEED) if size else (0, 0, 0, 0)
+                steps.append(Step("release_pages", release))
         return room
 
-    def repack_rows(self, w: Weight, source: np.ndarray, target: np.ndarray, count: int) -> None:
-        step = Step(f"repack_{w.type}", (Constant(source), Constant(target), count, w.width), barrier=True)
-        assembly = Assembly(self, {})  # holds what the program points to
-        self.team.run(assembly.program([step]))
+    def take_turns(self, steps: list[Step]) -> None:
+        """Has the team go through pieces of work of two steps each."""
+        assembly = Assembly(self, {})  # holds what the programs point to
+        table = Constant(assembly.program(steps))
+        turns = Step("take_turns", (table, len(steps) // 2, Constant(np.zeros(1, np.int64))), barrier=True)
+        self.team.run(assembly.program([turns]))
+
+
+@cache
+def madvise() -> int:
+    """Where this process has the system's function of that name."""
+    return ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
 
 
 class Assembly:

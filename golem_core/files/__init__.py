@@ -5,9 +5,9 @@ from __future__ import annotations
 from .encode import ENCODERS, encoded
 from .expected import TensorSpec, block_tensors, check_tensors
 from .keys import Keys
-from .mapped import release_pages
+from .mapped import mapped_pages, release_pages
 from .metadata import Metadata
-from .model import ModelFile, open_model, open_safetensors
+from .model import ModelFile, architecture_of, open_model, open_safetensors
 from .quants import DECODERS, dequantize, dequantize_rows, refuse_nan
 from .safetensors import read_json
 from .types import GGUF_TYPES, SAFETENSORS_TYPES, TYPES, TensorType
@@ -26,11 +26,13 @@ __all__ = [
     "TensorType",
     "Weight",
     "Weights",
+    "architecture_of",
     "block_tensors",
     "check_tensors",
     "dequantize",
     "dequantize_rows",
     "encoded",
+    "mapped_pages",
     "open_model",
     "open_safetensors",
     "read_json",

@@ -82,6 +82,15 @@ def read_gguf(path: Path) -> Contents:
     return _read_split(path, name, given)
 
 
+def peek(path: Path, key: str) -> Any:
+    """One value of a file's metadata, read no further than to it; None if it isn't there.  Raises BadFile."""
+    file = MappedFile(path)
+    try:
+        return Metadata(path, _Header(file, until=key).values).get(key)
+    finally:
+        file.close()
+
+
 def _read_split(path: Path, name: re.Match[str], given: Contents) -> Contents:
     count, given_number = int(name["count"]), int(name["number"])
     opened = [given]
@@ -132,9 +141,12 @@ def _read_file(path: Path) -> Contents:
 
 
 class _Header:
-    """One pass over the header: `values` by key, `tensors` by name.  Every read is checked against the file's end."""
+    """One pass over the header: `values` by key, `tensors` by name.  Every read is checked against the file's end.
 
-    def __init__(self, file: MappedFile):
+    It ends behind the key `until`, where the file has that.
+    """
+
+    def __init__(self, file: MappedFile, until: str | None = None):
         self.file = file
         self.raw = file.raw
         self.size = file.size
@@ -157,6 +169,8 @@ class _Header:
         self.check_count(key_count, 13, "keys")
         for index in range(key_count):
             self.read_key(index)
+            if until in self.values:
+                return
         self.read_tensors(tensor_count)
 
     def fail(self, problem: str) -> NoReturn:

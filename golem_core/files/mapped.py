@@ -6,6 +6,7 @@ The map is closed when nothing looks into it any more: a weight that was taken o
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,19 +66,26 @@ class MappedFile:
                 raw.close()
 
 
-def release_pages(array: np.ndarray) -> None:
-    """Tells the system that the mapped pages under `array` are not needed soon; reading them again stays right."""
+def mapped_pages(array: np.ndarray) -> tuple[int, int]:
+    """Address and bytes of the whole pages of a mapped file under `array`; 0 bytes where the system can't be told
+    that they are not needed soon."""
     root: object = array
     while isinstance(root, np.ndarray) and root.base is not None:
         root = root.base
     if isinstance(root, memoryview):
         root = root.obj
-    if isinstance(root, mmap.mmap) and hasattr(root, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-        start = array.ctypes.data - np.frombuffer(root, np.uint8).ctypes.data
-        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first:
-            root.madvise(mmap.MADV_DONTNEED, first, last - first)
+    if not (isinstance(root, mmap.mmap) and hasattr(root, "madvise") and hasattr(mmap, "MADV_DONTNEED")):
+        return 0, 0
+    address = array.ctypes.data
+    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    return first, max(0, (address + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first)
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Tells the system that the mapped pages under `array` are not needed soon; reading them again stays right."""
+    first, size = mapped_pages(array)
+    if size:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from types import TracebackType
 
 from golem_core.errors import BadFile
 
-from .gguf import MAGIC, read_gguf
-from .mapped import Contents
+from .gguf import MAGIC, peek, read_gguf
+from .mapped import Contents, is_file
 from .metadata import Metadata
 from .weights import Weights
 
@@ -76,6 +76,16 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
         contents.close()
         raise
     return ModelFile(path, name, contents)
+
+
+def architecture_of(path: str | PathLike[str]) -> str:
+    """The architecture of the model that `open_model` opens; of a GGUF file no more is read than that takes."""
+    path = Path(path)
+    named = peek(path, "general.architecture") if is_file(path) else None  # only the first part of a split names it
+    if isinstance(named, str) and named:
+        return named
+    with open_model(path) as file:
+        return file.architecture
 
 
 def open_safetensors(path: str | PathLike[str], architecture: str) -> ModelFile:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from golem_core import plugins
+from golem_core.background import collect_as_usual
 from golem_core.errors import GolemError
 from golem_core.options import Address
 from golem_core.server.guard import Admission, check_exposure
@@ -115,6 +116,7 @@ def serve(options: Mapping[str, Any]) -> None:
         for plugin in plugins.installed().found:
             for reason in plugin.failures:
                 say(f"plugin {plugin.name} ({plugin.origin}) failed: {reason}")
+        collect_as_usual()
         bound = listen(options["addr"])
         say(_listening(options["addr"], bound, server))
         url = local_url(options["addr"], bound)

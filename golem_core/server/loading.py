@@ -168,14 +168,13 @@ def with_role_of_model(options: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises GolemError for a second embedding model.  A file that cannot be opened is left to who loads it.
     """
     from golem_core.engine.roles import Embedder
-    from golem_core.files import open_model
+    from golem_core.files import architecture_of
 
     named = options["model"]
     if named is None:
         return options
     try:
-        with open_model(named) as file:
-            role = plugins.architecture(file.architecture).role
+        role = plugins.architecture(architecture_of(named)).role
     except GolemError:
         return options
     if not issubclass(role, Embedder):

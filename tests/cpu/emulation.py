@@ -19,6 +19,7 @@ import numpy as np
 from golem_core.cpu import device as cpu
 from golem_core.cpu.library import Library
 from golem_core.cpu.target import Target
+from golem_core.graph.planner import Step
 
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 COMPILER = shutil.which("aarch64-linux-gnu-gcc")
@@ -126,6 +127,10 @@ class ArmDevice(cpu.CpuDevice):
         self.close()
         self.compiled = super().compile(*args, **options)
         return self.compiled
+
+    def take_turns(self, steps: list[Step]) -> None:
+        """One after the other: the driver knows no tables within tables."""
+        self.team.run(Assembly(self, {}).program(steps))
 
 
 def arrays_in(found: Any, seen: set[int] | None = None) -> Iterator[np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golem_core.errors import BadFile
-from golem_core.files import open_model
+from golem_core.files import architecture_of, open_model
 
 
 @pytest.fixture
@@ -22,6 +22,16 @@ def tiny(tmp_path, write_gguf):
 def test_a_path_may_be_a_text(tiny):
     with open_model(str(tiny)) as model:
         assert model.path == tiny and model.architecture == "tiny"
+
+
+def test_the_architecture_is_found_without_reading_what_follows_it(tmp_path, tiny, build):
+    assert architecture_of(str(tiny)) == "tiny"
+    cut = tmp_path / "cut.gguf"
+    key = build.key("general.architecture", build.STRING, build.text("tiny"))
+    cut.write_bytes(b"GGUF" + build.u32(3) + build.u64(0) + build.u64(2) + key + bytes(13))
+    assert architecture_of(cut) == "tiny"
+    with pytest.raises(BadFile, match=r"cut\.gguf"):
+        open_model(cut)
 
 
 @pytest.mark.parametrize("name", ["absent.gguf", "x" * 5000, "a\0b"])
@@ -59,8 +69,9 @@ def test_a_file_without_an_architecture_is_refused(tmp_path, build, value):
     header = b"GGUF" + build.u32(3) + build.u64(0)
     key = b"" if value is None else build.key("general.architecture", build.STRING, build.text(""))
     path.write_bytes(header + build.u64(1 if key else 0) + key)
-    with pytest.raises(BadFile, match=r"a\.gguf: .*expected general\.architecture"):
-        open_model(path)
+    for opened in (open_model, architecture_of):
+        with pytest.raises(BadFile, match=r"a\.gguf: .*expected general\.architecture"):
+            opened(path)
 
 
 def test_a_weight_stays_readable_after_closing(tiny):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from golem_core.cpu.jit import (
     Traced,
     Var,
+    arguments,
     atomic_add,
     atomic_load,
     both,
@@ -90,3 +91,30 @@ def launch(control: Traced, program: Traced, rows: Traced) -> None:
     store(control + PROGRAM, program)
     store(control + LENGTH, rows)
     atomic_add(control, 1)
+
+
+@kernel("take_turns")
+def take_turns(a: Traced, thread: Traced, threads: Traced) -> None:
+    """Goes through a table like a program's in which two rows are a piece of work, each piece done by one thread alone:
+    whoever is free takes the next, so that nobody waits for a thread that the system has set aside.
+
+    `counter` is zero before.
+    """
+    table, pieces, counter = arguments(a, 3)
+    piece = Var(atomic_add(counter, 1))
+
+    def work() -> None:
+        for half in range(2):
+            row = table + piece * (2 * ROW_BYTES) + half * ROW_BYTES
+            call_address(load("i64", row), load("i64", row + 8), const("i64", 0), const("i64", 1))
+        piece.set(atomic_add(counter, 1))
+
+    repeat_while(lambda: piece < pieces, work)
+
+
+@kernel("release_pages")
+def release_pages(a: Traced, thread: Traced, threads: Traced) -> None:
+    """Calls the system's madvise(address, size, advice), at an address of its own, unless `size` is 0."""
+    madvise, address, size, advice = arguments(a, 4)
+    with when(size > 0):
+        call_address(madvise, address, size, advice)
