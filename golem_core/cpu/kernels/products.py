@@ -1,7 +1,7 @@
 """Products of weights with activation columns, for every format, from one to many columns.
 
-Up to `NARROW` columns read the interleaved weights directly.  For more, each thread decodes 16 rows of a stretch of
-features once into a tile of bytes and goes over all columns with it, a few at a time.
+A few columns (`most_direct`) read the interleaved weights directly.  For more, each thread decodes 16 rows of a
+stretch of features once into a tile of bytes and goes over all columns with it, a few at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from golem_core.cpu.library import kernel
 from golem_core.cpu.target import load_half
 
 NARROW = 4
-"""Most columns for which decoding the weights to a tile would cost more than it saves."""
+"""Most columns that are multiplied at once with the weights as they lie."""
 FLOAT_TILE = 1024
 """Features of a stretch of floats, which go past the nearest cache without harm; of quants it is `TILE`."""
 DECODED_TILE = TILE // 4
@@ -82,6 +82,16 @@ def scratch_bytes(columns: int) -> int:
 def narrow() -> int:
     """`NARROW`, or 1 where bytes have no products in hardware: those bound all else, and groups cost registers."""
     return NARROW if tracer.target.avx2 or tracer.target.dots else 1
+
+
+def most_direct(F: type[Format]) -> int:
+    """Most columns for which decoding the weights to a tile would cost more than it saves.
+
+    Measured with AVX2: while a tile is multiplied no weights are on their way, and of Q8_0 nothing is to be decoded.
+    """
+    if tracer.target.avx2 and not tracer.target.dots:
+        return 32 if F.name == "Q8_0" else 16
+    return narrow()
 
 
 def group_of(F: type[Format]) -> int:
@@ -183,7 +193,7 @@ def product16(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Tra
     if kind is TileFloat:
         by_tiles(F, w, K, columns, room, kind, stretch)
         return
-    most = group_of(F) if issubclass(F, Floats) else narrow()
+    most = group_of(F) if issubclass(F, Floats) else most_direct(F)
     with when_else(columns.count <= most) as (few, many):
         with few:
             if issubclass(F, Floats):
@@ -211,7 +221,7 @@ def groups(count: Traced, over: int, most: int, body: Callable[[Traced, int], No
 
 
 def directly(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Traced) -> None:
-    """At most `narrow` columns, with the interleaved weights as they lie."""
+    """At most `most_direct` columns, with the interleaved weights as they lie."""
     row8 = (K // F.block) * F.bytes8
     for half in loop(2):
 
