@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golem_core.cpu.jit import Traced, fma, loop, shuffle, store
-from golem_core.cpu.kernels.tiles import Tile, fetch
+from golem_core.cpu.jit import Traced, fma, loop, select, shuffle, store, value
+from golem_core.cpu.kernels.tiles import AHEAD, Tile, fetch
 
 FEW = 4
 """Columns up to which a product waits for memory, and asks for weights ahead."""
@@ -22,9 +22,13 @@ class TileFloat(Tile):
         w = [self.F.load8(p + b * self.F.bytes8) for p in self.rows]
         return [shuffle(*w, range(16))] if self.lanes == 16 else w
 
-    def fetch(self, b: Traced, features: int) -> None:
+    def fetch(self, b: Traced, features: int, at: Traced, K: Traced) -> None:
+        """Asks for weights ahead of b, the feature `at` of K.  The second eight rows lie behind the first, so that what
+        follows the end of either is behind the other."""
+        row8, bytes8 = K * self.F.bytes8, self.F.bytes8
+        ahead = select(at * bytes8 + AHEAD < row8, value(AHEAD), row8 + AHEAD)
         for p in self.rows:
-            fetch(p + b * self.F.bytes8, self.F.bytes8 * features)
+            fetch(p + b * bytes8, bytes8 * features, ahead)
 
     def product(self, columns, K, k, blocks, y, y_stride, begun: Traced | None = None):
         """`begun`: how many features the sums at `y` are of; by default those before `k`."""
@@ -42,7 +46,7 @@ class TileFloat(Tile):
         whole = blocks & -unrolled
         for b in loop(0, whole, unrolled):
             if few:
-                self.fetch(b, unrolled)
+                self.fetch(b, unrolled, k + b, K)
             for u in range(unrolled):
                 add(b + u)
         for b in loop(whole, blocks):
@@ -60,5 +64,5 @@ class TileDecoded(TileFloat):
     def feature(self, b: Traced) -> list[Traced]:
         return self.vectors("f32", self.data + b * 64)
 
-    def fetch(self, b: Traced, features: int) -> None:
+    def fetch(self, b: Traced, features: int, at: Traced, K: Traced) -> None:
         """Nothing: the tile is near."""

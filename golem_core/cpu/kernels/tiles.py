@@ -32,9 +32,11 @@ AHEAD = 4096
 """Bytes that the software prefetch of weights runs ahead; hides more latency than the hardware's own."""
 
 
-def fetch(p: Traced, size: int) -> None:
+def fetch(p: Traced, size: int, ahead: int | Traced | None = None) -> None:
+    """Fetches what lies `ahead` bytes (default: `AHEAD`) behind `size` bytes at p."""
+    p = p + (AHEAD if ahead is None else ahead)
     for i in range(0, size, 64):
-        prefetch(p + (AHEAD + i))
+        prefetch(p + i)
 
 
 def zeros(lanes: int = 8) -> Var:
