@@ -15,7 +15,7 @@ import numpy as np
 from golem_core.errors import BadFile, BadRequest
 from golem_core.files import Metadata
 from golem_core.text.tokenizer import Tokenizer
-from golem_core.text.vocabulary import BYTE, Vocabulary
+from golem_core.text.vocabulary import BYTE, Vocabulary, encoded
 
 SPACE = "▁"  # U+2581, how these vocabularies write a blank
 
@@ -118,11 +118,7 @@ def _pieces(texts: Sequence[str], scores: np.ndarray, kinds: np.ndarray) -> byte
     All at once, since there are hundreds of thousands: lengths always take two bytes, so that a record is a head of 6
     bytes, the text, and a tail of 7.
     """
-    data = np.frombuffer("".join(texts).encode(), np.uint8)
-    firsts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))  # where a character begins
-    ends = firsts[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]
-    lengths = np.diff(ends, prepend=0)
-
+    data, lengths = encoded(texts)
     heads = np.empty((len(texts), 6), np.uint8)
     for at, length in ((0, lengths + 3 + 7), (3, lengths)):
         heads[:, at] = 1 << 3 | 2

@@ -19,8 +19,19 @@ from golem_core.errors import BadFile, BadRequest, Unsupported
 from golem_core.files import Metadata
 from golem_core.text.specials import SpecialCutter
 from golem_core.text.utf8 import Utf8Assembler
-from golem_core.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, byte_value, end_ids
+from golem_core.text.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    Vocabulary,
+    byte_value,
+    encoded,
+    end_ids,
+)
 
+_LONGEST_CHARACTER = 4  # bytes
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -80,29 +91,26 @@ class Tokenizer:
         """
         text = text.replace("▁", " ")  # U+2581 is how some vocabularies write a blank, so its tokens count as those
         data = _SURROGATE.sub("\ufffd", text).encode()
-        return -(-len(data.translate(None, self._lacking)) // self._longest)
+        lacking, longest = self._bounds
+        return -(-len(data.translate(None, lacking)) // longest)
 
     @cached_property
-    def _lacking(self) -> bytes:
-        """The bytes that have no token of their own; byte tokens only count if all of them are there."""
+    def _bounds(self) -> tuple[bytes, int]:
+        """The bytes that have no token of their own (byte tokens only count if all of them are there), and the most
+        bytes of text that one id stands for."""
         kinds, texts = self.vocabulary.kinds, self.vocabulary.texts
-        bytewise = np.count_nonzero(kinds == BYTE) >= 256
-        short = (id for id, text in enumerate(texts) if kinds[id] == NORMAL and len(text) == 1)
-        found = {piece for id in short if len(piece := self.piece(id)) == 1}
-        if bytewise:
+        _, sizes = encoded(texts)
+        short = np.flatnonzero((sizes <= _LONGEST_CHARACTER) & (kinds == NORMAL)).tolist()
+        pieces = (self.piece(id) for id in short if len(texts[id]) == 1)
+        found = {piece for piece in pieces if len(piece) == 1}
+        if np.count_nonzero(kinds == BYTE) >= 256:
             found |= {self.piece(id) for id in np.flatnonzero(kinds == BYTE).tolist()}
-        return bytes(byte for byte in range(256) if bytes([byte]) not in found)
-
-    @cached_property
-    def _longest(self) -> int:
-        """The most bytes of text that one id stands for."""
-        kinds, texts = self.vocabulary.kinds, self.vocabulary.texts
         longest = 1
-        for size, id in sorted(((len(text.encode()), id) for id, text in enumerate(texts)), reverse=True):
-            if size <= longest:  # a token never stands for more bytes than it is written with
+        for id in np.argsort(-sizes, kind="stable").tolist():
+            if sizes[id] <= longest:  # a token never stands for more bytes than it is written with
                 break
-            longest = max(longest, len(self.piece(id)) if kinds[id] in (NORMAL, BYTE) else size)
-        return longest
+            longest = max(longest, len(self.piece(id)) if kinds[id] in (NORMAL, BYTE) else int(sizes[id]))
+        return bytes(byte for byte in range(256) if bytes([byte]) not in found), longest
 
     def piece(self, id: int, *, special: bool = False) -> bytes:
         """The bytes that token `id` stands for; control and unknown tokens are b"" unless `special`."""
@@ -131,12 +139,13 @@ class Tokenizer:
         self.eog |= end_ids(self.vocabulary.texts, texts)
 
     def prepare(self) -> None:
-        """Build now what the first `encode` would build; worth a thread of its own while weights load.
+        """Build now what the first `encode` and `at_least` would build; worth a thread of its own while weights load.
 
         Raises BadFile for a vocabulary that nothing can be segmented by.
         """
         with suppress(BadRequest):  # a vocabulary without this letter
             self.encode("a", parse_special=True)
+        self.at_least("")
 
     def _cut(self, text: str, parse_special: bool) -> list[str | int]:
         """`text` as fragments to segment and ids of special tokens."""

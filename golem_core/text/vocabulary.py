@@ -152,6 +152,14 @@ def end_ids(texts: Sequence[str], marks: Iterable[str] = END_TEXTS) -> set[int]:
     return {len(texts) - 1 - backwards.index(text) for text in found & marks - ordinary}
 
 
+def encoded(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """All texts in UTF-8, one behind the other (uint8), and the bytes of each (int64)."""
+    data = np.frombuffer("".join(texts).encode(), np.uint8)
+    firsts = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))  # where a character begins
+    ends = firsts[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]
+    return data, np.diff(ends, prepend=0)
+
+
 def not_utf8(texts: Sequence[str]) -> int | None:
     """The index of the first text that has bytes which are not UTF-8 (surrogates), or None."""
     try:
