@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -33,6 +34,22 @@ def collect_as_usual() -> None:
     """End `collect_seldom`; what is there now is not looked at again."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
+
+
+def import_numpy() -> None:
+    """Import numpy without threads for its matrix products, which here are few and small.
+
+    OpenBLAS starts them at once, and they take the processor from whoever loads until they sleep.  The variable is not
+    left behind for other programs; one that the user has set is heeded.
+    """
+    variable = "OPENBLAS_NUM_THREADS"
+    if "numpy" in sys.modules or variable in os.environ:
+        return
+    os.environ[variable] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[variable]
 
 
 def in_background(work: Callable[[], None], failure: str) -> Callable[[], None]:

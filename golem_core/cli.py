@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from golem_core import plugins
-from golem_core.background import collect_seldom
+from golem_core.background import collect_seldom, import_numpy
 from golem_core.errors import GolemError, Unsupported
 from golem_core.options import Option
 
@@ -130,6 +130,7 @@ class _Root(click.Group):
 
     def _prepare(self, name: str | None = None) -> None:
         """Add the command of that name, or all of them, those of plugins among them."""
+        import_numpy()
         for each, (help_text, act, extra) in _COMMANDS.items():
             if name in (each, None) and each not in self.commands:
                 self.add_command(option_command(each, help_text, act, extra()))
