@@ -171,7 +171,8 @@ class Tower:
         p, m = self.patch, self.merge
         rows, cols = h // (p * m), w // (p * m)
         cut = canvas.reshape(rows, m, p, cols, m, p, 3).transpose(0, 3, 1, 4, 6, 2, 5)
-        at = np.stack(np.indices((h // p, w // p)), -1).reshape(rows, m, cols, m, 2).transpose(0, 2, 1, 3, 4)
+        at = np.moveaxis(np.indices((h // p, w // p)), 0, -1)
+        at = at.reshape(rows, m, cols, m, 2).transpose(0, 2, 1, 3, 4)
         return np.ascontiguousarray(cut).reshape(-1, 3 * p * p), at.reshape(-1, 2)
 
 
