@@ -105,3 +105,13 @@ def test_the_newer_names_of_projections_are_read_too(copied, tiny):
     }
     tiny.write_safetensors(copied / "mimi-tiny.safetensors", new)
     Checkpoint.open(copied).close()
+
+
+def test_heads_for_pauses_are_passed_over(copied, tiny):
+    tensors = tiny.trunk_tensors()
+    width = tensors["text_linear.weight"].shape[1]
+    heads = {f"extra_heads.{i}.weight": np.ones((6, width), np.float32) for i in range(4)}
+    tiny.write_safetensors(copied / "model.safetensors", tensors | heads)
+    found = Checkpoint.open(copied)
+    assert found.config.width == width
+    found.close()
