@@ -17,6 +17,7 @@ import numpy as np
 
 from golem_core.cpu import team as teams
 from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Scratch, Table, Vector
+from golem_core.cpu.assembly import Assembly
 from golem_core.cpu.convolution_lowering import STRETCHES, weight_format
 from golem_core.cpu.facts import FACTS, is_output, reads_runs, writes_output
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
@@ -188,46 +189,6 @@ class CpuDevice:
 def madvise() -> int:
     """Where this process has the system's function of that name."""
     return ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
-
-
-class Assembly:
-    """Turns steps into the table that the team runs: kernel addresses and blocks of resolved arguments.
-
-    The blocks live as long as the assembly does, so it must outlive every run of its programs.
-    """
-
-    def __init__(self, device: CpuDevice, resolvers: dict[type, Callable[[Any], Any]]):
-        self.device = device
-        self.kept: list[Any] = []
-        self.resolvers: dict[type, Callable[[Any], Any]] = {
-            Matrix: lambda a: device.matrices[a.weight].ctypes.data,
-            Vector: lambda a: device.vectors[a.weight].ctypes.data,
-            Constant: self.keep,
-            Table: lambda a: self.keep(Constant(np.ascontiguousarray(a.weight.data))),
-            **resolvers,
-        }
-
-    def keep(self, a: Constant) -> int:
-        self.kept.append(a.array)
-        return a.array.ctypes.data
-
-    def resolve(self, a: Any) -> list[int]:
-        if isinstance(a, float):
-            return [int(np.float32(a).view(np.uint32))]
-        if isinstance(a, (int, np.integer)):
-            return [int(a)]
-        found = self.resolvers[type(a)](a)
-        return found if isinstance(found, list) else [found]
-
-    def program(self, steps: list[Step]) -> np.ndarray:
-        addresses = self.device.library.load({s.kernel for s in steps})
-        rows = []
-        for step in steps:
-            block = np.array([word for a in step.args for word in self.resolve(a)], np.int64)
-            self.kept.append(block)
-            rows.append((addresses[step.kernel], block.ctypes.data, int(step.barrier)))
-        table = np.array(rows, np.int64).reshape(len(rows), 3)
-        return table
 
 
 class CpuPass:
