@@ -122,13 +122,13 @@ def test_two_conversations_at_once_see_their_own_pictures(model, picture, png):
 def test_a_picture_that_comes_twice_is_encoded_once(model, png, monkeypatch):
     from golem_core.media.encoder import MediaEncoder
 
-    encoded, plain = [], MediaEncoder.rows
+    encoded, plain = [], MediaEncoder.encoded
 
     def counting(self, kind, content, decoded):
         encoded.append(content)
         return plain(self, kind, content, decoded)
 
-    monkeypatch.setattr(MediaEncoder, "rows", counting)
+    monkeypatch.setattr(MediaEncoder, "encoded", counting)
     fresh = io.BytesIO()
     Image.fromarray(np.random.default_rng(7).integers(0, 256, (70, 90, 3), np.uint8)).save(fresh, "PNG")
     image = {"type": "image", "image": fresh.getvalue()}
