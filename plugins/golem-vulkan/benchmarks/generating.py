@@ -8,6 +8,7 @@ that in npm's @node-llama-cpp/linux-x64-vulkan.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -28,6 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import _random_model
 
 PROMPT, GENERATED, ROUNDS = 512, 64, 5
+LISTED = 64
+WAYS = {"generating": 0, "greedy": 1, "top-k": LISTED}
+"""How tokens are drawn -> how many of the largest logits come home, 0 for all."""
 RANDOM = _random_model.Shape
 SHAPES = {
     "300m": RANDOM(768, 18, 4, 1, 256, 2048, 262144),
@@ -66,18 +70,21 @@ def read_bytes(file: ModelFile, config: LlamaConfig) -> int:
 
 
 def measure(run: VulkanPass, slots: int, tokens: np.ndarray, rounds: int) -> dict[str, float]:
-    """Tokens a second, the best of so many rounds: of a prompt, and of answers behind a prompt."""
+    """Tokens a second, the best of so many rounds: of a prompt, and of answers behind a prompt, for which all logits
+    come home, or the largest or the `LISTED` largest alone."""
     best: dict[str, float] = defaultdict(float)
+    run.prepare_lists(LISTED, [])
     for _ in range(rounds):
         start = time.perf_counter()
         run.run(columns(tokens, [0], PROMPT))
         best["prompt"] = max(best["prompt"], PROMPT / (time.perf_counter() - start))
-        for count in {1, slots}:
+        for count, (how, listed) in itertools.product({1, slots}, WAYS.items()):
+            lists = [listed] * count if listed else None
             start = time.perf_counter()
             for i in range(GENERATED):
-                run.run(columns(tokens[i:], [PROMPT + i] * count, 1))
+                run.run(columns(tokens[i:], [PROMPT + i] * count, 1), lists=lists)
             rate = count * GENERATED / (time.perf_counter() - start)
-            name = "generating" if count == 1 else f"generating x{count}"
+            name = how if count == 1 else f"{how} x{count}"
             best[name] = max(best[name], rate)
     return dict(best)
 

@@ -56,6 +56,8 @@ def variants() -> dict[str, tuple[str, tuple[str, ...]]]:
     found["attend_columns_wide"] = "attend_wide", ("BETWEEN",)
     floats = [name for name, layout in LAYOUTS.items() if layout.floats]
     found |= {f"{kernel}_{name}": (kernel, (name,)) for kernel in ("gemm_plain", "conv2d") for name in floats}
+    quantized = [name for name in LAYOUTS if name not in floats]
+    found |= {f"{kernel}_{name}": (kernel, (name,)) for kernel in ("gated", "gemm_bytes") for name in quantized}
     found |= {f"{name}_{layout}": (name, (layout,)) for name in BY_LAYOUT for layout in LAYOUTS}
     return found | {f"repack_{kind}": ("repack", (kind,)) for kind in FILE_TYPES}
 

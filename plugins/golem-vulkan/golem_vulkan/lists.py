@@ -22,7 +22,7 @@ COUNTS = (1, 32, 64, MOST)
 """Lengths of lists that have command buffers of their own."""
 PEAKS = 4096
 """Of a row, at most: what the threads of one workgroup keep."""
-PEAK_THREADS, THREADS = 256, 512
+PEAK_THREADS, THREADS = 64, 512
 SUBGROUPS = 32
 """Of a workgroup at most, as Mesa's software device has it."""
 HEAD = 16
@@ -69,12 +69,13 @@ class Lists:
         first = (x, self.peaks.address, self.totals.address, self.without, scored)
         second = (x, self.peaks.address, self.totals.address, self.without, self.results.address, scored)
         r = owner.recording()
-        launch = Launch((PEAK_THREADS,), (self.groups, rows, 1))
+        whole = int(place.start % 16 == 0)
+        launch = Launch((PEAK_THREADS, 0, whole), (self.groups, rows, 1))
         r.dispatch("list_peaks", launch, fields(first, self.entries, threads, place.stride))
         r.barrier()
         numbers = self.entries, threads, self.groups, count, place.stride, self.stride
         size = min(THREADS, SUBGROUPS * owner.device.adapter.subgroup)
-        r.dispatch("list", Launch((size, PEAKS // size), (rows, 1, 1)), fields(second, *numbers))
+        r.dispatch("list", Launch((size, PEAKS // size, whole), (rows, 1, 1)), fields(second, *numbers))
         r.barrier(COMPUTE, HOST)
         return r.end()
 

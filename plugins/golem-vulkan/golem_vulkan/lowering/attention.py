@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from golem_core import (
     Unsupported,
     rope_frequencies,
 )
-from golem_vulkan.lowering import forms
-from golem_vulkan.steps import NOTHING, Constant, Positions, Rows, Values, launch, vector
+from golem_vulkan.lowering import entrywise, forms
+from golem_vulkan.steps import NOTHING, Constant, Positions, Rows, Values, launch, vector, with_alignment
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
 PAIRS = {"halves": 1, "neighbours": 2}
@@ -113,7 +114,7 @@ def emit_store(p: Planner, m: Match) -> None:
     )  # fmt: skip
 
 
-def attend(target: Target, p: Planner, node: Node) -> None:
+def attend(target: Target, p: Planner, node: Node, form: str = forms.F32) -> None:
     ring, dim, window = node["cache"].ring, node["q"].shape[1], node["window"]
     if dim % 8:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
@@ -122,7 +123,7 @@ def attend(target: Target, p: Planner, node: Node) -> None:
     if target.matrices and p.capacity[p.step_rows] >= forms.WIDE and dim % 16 == 0 and dim <= forms.MOST_WIDE_DIM:
         emit_wide(p, target, node, "attend_wide", ring.heads, places, (window or EVERYTHING, Positions(ring), 0))
         return
-    emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen)
+    emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen, form)
 
 
 def emit_wide(
@@ -183,14 +184,22 @@ def emit_fragments(target: Target, p: Planner, node: Node) -> None:
 
 
 def emit_attend(
-    p: Planner, node: Node, kernel: str, kv_heads: int, places: tuple[Any, Any], numbers: tuple[Any, ...], seen: int
+    p: Planner,
+    node: Node,
+    kernel: str,
+    kv_heads: int,
+    places: tuple[Any, Any],
+    numbers: tuple[Any, ...],
+    seen: int,
+    form: str = forms.F32,
 ) -> None:
-    """`places` of keys and values; `numbers`: the window, and how keys and values lie; `seen`: positions at most."""
+    """`places` of keys and values; `numbers`: the window, and how keys and values lie; `seen`: positions at most;
+    `form`: of the result, float32 unless there are several shares to be merged."""
     heads, dim = node["q"].shape
     together = heads_together(heads // kv_heads, dim)
-    q, y = p.read(node["q"]), p.write(node.results[0])
+    q, y = p.read(node["q"]), p.write(node.results[0], form)
     columns = p.capacity[y.rows]
-    shares = max(1, min(groups_of(BUSY, heads // together * columns), groups_of(seen, LEAST_SHARE), MOST_SHARES))
+    shares = shares_of(heads, kv_heads, dim, columns, seen)
     to = y
     if shares > 1:
         stride = 4 * heads * shares * (dim + 2)
@@ -206,10 +215,17 @@ def emit_attend(
     )  # fmt: skip
     if shares > 1:
         launch(
-            p, "attend_merge", (threads(dim),), (heads, columns),
+            p, "attend_merge", with_alignment((max(32, power_of_two(dim // 4)), entrywise.FORMS[form]), dim, (y,)),
+            (heads, columns),
             Operand(to.buffer, y.rows, to.stride), y, Rows(y.rows), heads, dim, shares, y.stride,
         )  # fmt: skip
         p.free.append(to.buffer)
+
+
+def shares_of(heads: int, kv_heads: int, dim: int, columns: int, seen: int) -> int:
+    """Into how many shares the positions of each head are cut, so that there are workgroups enough."""
+    groups = heads // heads_together(heads // kv_heads, dim) * columns
+    return max(1, min(groups_of(BUSY, groups), groups_of(seen, LEAST_SHARE), MOST_SHARES))
 
 
 def heads_together(group: int, dim: int) -> int:
@@ -227,8 +243,24 @@ def store_of(inner: Pattern) -> Fusion:
     return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), emit_store)
 
 
-FUSIONS = (
-    store_of(TURNED_NORM),
-    store_of(Pattern(("rope",), "rope")),
-    Fusion(TURNED_NORM, frozenset({"f32"}), emit_rope),
-)
+def merges(target: Target, p: Planner, m: Match) -> bool:
+    """Whether attention has several shares of whole blocks of entries, whose merging writes these."""
+    node = m["attend"]
+    ring, (heads, dim) = node["cache"].ring, node["q"].shape
+    columns, seen = p.capacity[p.node_rows(node)], min(node["window"] or target.context, target.context)
+    return dim % 32 == 0 and columns < forms.WIDE and shares_of(heads, ring.heads, dim, columns, seen) > 1
+
+
+def fusions(target: Target) -> tuple[Fusion, ...]:
+    merged = Fusion(
+        Pattern(("attend",), "attend"),
+        frozenset({forms.BYTES}),
+        lambda p, m: attend(target, p, m["attend"], forms.BYTES),
+        partial(merges, target),
+    )
+    return (
+        store_of(TURNED_NORM),
+        store_of(Pattern(("rope",), "rope")),
+        Fusion(TURNED_NORM, frozenset({"f32"}), emit_rope),
+        merged,
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from golem_core import Node, Operand, Planner, Unsupported, Weight, source
+from functools import partial
+
+from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Unsupported, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering import wide
-from golem_vulkan.lowering.forms import NARROW, form, in_fragments, on_matrices
-from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
+from golem_vulkan.lowering import entrywise, wide
+from golem_vulkan.lowering.entrywise import FORMS
+from golem_vulkan.lowering.forms import BYTES, F32, NARROW, form, in_fragments, on_matrices
+from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector, with_alignment
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
 TILES = (((128, 128, 64, 64), 264), ((64, 128, 32, 64), 200))
@@ -16,6 +19,13 @@ SMALL_TILE, NARROW_TILE, LEAST_TILE = (64, 64, 32, 32), (32, 64, 16, 32), (16, 6
 EXPERT_TILE = (32, 64, 32, 16)
 MOST_SCORES = 4096
 """That the router's workgroup keeps in shared memory."""
+MANY_COLUMNS = 24
+"""Up to so many, products with quantized weights read the matrix again for every few columns, if there are no
+cooperative matrices."""
+GATED_COLUMNS = 4
+"""Of a product with two matrices at most."""
+GATED_SIZE = 512
+"""Threads of its workgroups."""
 MANY_ROWS = 8192
 """Of a matrix: more than that fill a device however they are shared out."""
 
@@ -46,7 +56,7 @@ def linear(target: Target, p: Planner, node: Node) -> None:
         (wide.emit if in_fragments(target, node) else emit_wide)(target, p, node, x, y)
         return
     count = target.capacity[y.rows]
-    if layout_of(w).floats and count > NARROW:
+    if count > (NARROW if layout_of(w).floats else MANY_COLUMNS):
         emit_plain(p, node, x, y)
         return
     blocks, columns = row_units(w), columns_together(target, count)
@@ -71,13 +81,16 @@ def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) ->
 
 
 def emit_plain(p: Planner, node: Node, x: Operand, y: Operand) -> None:
-    """Many columns in float32."""
-    w, columns = node["weight"], p.capacity[y.rows]
-    launch(
-        p, f"gemm_plain_{layout_of(w).name}", (256,), (groups_of(w.rows, 64), groups_of(columns, 64)),
-        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), w.width,
-        x.stride, y.stride,
-    )  # fmt: skip
+    """Many columns without cooperative matrices."""
+    w, columns, layout = node["weight"], p.capacity[y.rows], layout_of(node["weight"])
+    where = Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w)
+    if layout.floats:
+        groups = groups_of(w.rows, 64), groups_of(columns, 64)
+        launch(p, f"gemm_plain_{layout.name}", (256,), groups, *where, w.width, x.stride, y.stride)
+        return
+    each = next(n for n in (1, 2, 4) if n >= min(4, columns / 16))
+    groups, sums = (groups_of(columns, 16 * each), groups_of(w.rows, 64)), 32 * row_units(w)
+    launch(p, f"gemm_bytes_{layout.name}", (256, each), groups, *where, x.stride, y.stride, sums)
 
 
 def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
@@ -86,6 +99,41 @@ def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
         if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= filled:
             return tile
     return SMALL_TILE if columns > 32 else NARROW_TILE if columns > 16 else LEAST_TILE
+
+
+def emit_gated(target: Target, p: Planner, m: Match) -> None:
+    """Both products of a gated feed-forward part, its activation and its product, in the form that is read then."""
+    node, act, gate = m["mul"], m["act"], m["gate"]["weight"]
+    up = m["up"]["weight"]
+    (form,) = p.forms(node.results[0])
+    x, y = p.read(m["gate"]["x"], BYTES), p.write(node.results[0], form)
+    blocks, room = row_units(gate), p.capacity[y.rows]
+    columns = 1 if room == 1 else GATED_COLUMNS
+    size = min(GATED_SIZE, 32 * target.subgroup)
+    lanes = min(32, target.subgroup)
+    rows = max(1, 32 * lanes // size)
+    constants = 32 // rows * lanes, lanes, rows, columns, entrywise.KINDS[entrywise.activation(act)], FORMS[form]
+    launch(
+        p, f"gated_{layout_of(gate).name}", with_alignment(constants, gate.rows, (y,)),
+        (gate.rows // 32, groups_of(room, columns)),
+        Matrix(gate), Matrix(up), x, y, Rows(y.rows), Planes(gate), Planes(up), gate.rows, blocks,
+        x.stride, y.stride, 32 * blocks, room,
+    )  # fmt: skip
+
+
+def gateable(target: Target, p: Planner, m: Match) -> bool:
+    gate, up = m["gate"], m["up"]
+    a, b = gate["weight"], up["weight"]
+    alike = a.type == b.type and a.shape == b.shape and len(a.shape) == 2 and gate["x"] is up["x"]
+    plain = gate["bias"] is None and up["bias"] is None and form(target, gate, "x") == form(target, up, "x") == BYTES
+    fits = p.capacity[p.node_rows(m["mul"])] <= GATED_COLUMNS and a.rows % 32 == 0
+    return alike and plain and fits
+
+
+def fusions(target: Target) -> tuple[Fusion, ...]:
+    act = Pattern(("gelu", "relu", "sigmoid", "silu"), "act", {"x": Pattern(("linear",), "gate")})
+    pattern = Pattern(("mul",), "mul", {"a": act, "b": Pattern(("linear",), "up")})
+    return (Fusion(pattern, frozenset({F32, BYTES}), partial(emit_gated, target), partial(gateable, target)),)
 
 
 def conv1d(target: Target, p: Planner, node: Node) -> None:

@@ -53,7 +53,14 @@ PLAIN = {
 def table(target: Target) -> Lowering:
     return Lowering(
         plain={name: partial(emit, target) for name, emit in PLAIN.items()},
-        fusions=(*norms.RESIDUAL, entrywise.GATED, entrywise.ACTIVATED, *attention.FUSIONS, *rotation.FUSIONS),
+        fusions=(
+            *norms.RESIDUAL,
+            *products.fusions(target),
+            entrywise.GATED,
+            entrywise.ACTIVATED,
+            *attention.fusions(target),
+            *rotation.FUSIONS,
+        ),
         form=partial(forms.form, target),
         stride=forms.stride,
         convert=forms.convert,

@@ -15,11 +15,14 @@ uint bits_of(uint key) {
   return (key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key;
 }
 
+layout(constant_id = 2) const uint WHOLE = 0;   // rows begin at multiples of 16 bytes
+
 // Keys of entries 4 i4 to 4 i4 + 3 of a row of n, without those whose bits are set in `without`.
 uvec4 four_keys(uint64_t row, uint n, uint i4, uint64_t without) {
-  uvec4 key = uvec4(0);
+  uvec4 bits = uvec4(0), key = uvec4(0);
+  if (WHOLE != 0) bits = U4(row).v[i4];   // rows have room for whole fours
   uint gone = without != 0 ? U1(without).v[i4 >> 3] >> (4 * (i4 & 7)) : 0;
-  for (uint j = 0; j < 4; ++j)
-    if (4 * i4 + j < n && (gone >> j & 1) == 0) key[j] = key_of(U1(row).v[4 * i4 + j]);
+  [[unroll]] for (uint j = 0; j < 4; ++j)
+    if (4 * i4 + j < n && (gone >> j & 1) == 0) key[j] = key_of(WHOLE != 0 ? bits[j] : U1(row).v[4 * i4 + j]);
   return key;
 }

@@ -8,40 +8,42 @@
 // index upside down, so that no two are equal.
 //
 // As many of the peaks as there are entries wanted reach a bound, so the entries wanted do too.  They are brought
-// together in shared memory and sorted.  Where they are too many for it, as in rows of equal numbers, the least entry
-// wanted is found digit by digit first.
+// together in shared memory, and each finds its place by counting those above it.  Where they are too many for that, as
+// in rows of equal numbers, the least entry wanted is found digit by digit first.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint EACH = 8;   // peaks of a thread, at most
 layout(push_constant) uniform P {
   uint64_t x, peaks, totals, without, out_, rows;
   uint n, count, groups, most, x_stride, out_stride;
 } p;
-const uint ROOM = 1024;
+const uint ROOM = 1024, PEAKS = 1024;
 const uint SPARE = 4;  // times as many as are wanted may reach the bound
 shared uint64_t listed[ROOM];
-shared uint counts[64];
+shared uint reaching[PEAKS];
+shared uint counts[2 * 64];
 shared uint digits[256];
-shared uint found, digit, left;
-uint tid, size;
+shared uint found, peaks_found, digit, left;
+uint tid, size, turn = 0;
 uint64_t x;
 
+// Halves of `counts` are used in turn, so that one barrier does.
 uint workgroup_count(uint n) {
   n = subgroupAdd(n);
-  barrier();
-  if (subgroupElect()) counts[gl_SubgroupID] = n;
+  if (subgroupElect()) counts[turn + gl_SubgroupID] = n;
   barrier();
   uint total = 0;
-  for (uint i = 0; i < gl_NumSubgroups; ++i) total += counts[i];
+  for (uint i = 0; i < gl_NumSubgroups; ++i) total += counts[turn + i];
+  turn ^= 64;
   return total;
 }
 
 uint workgroup_top(uint n) {
   n = subgroupMax(n);
-  barrier();
-  if (subgroupElect()) counts[gl_SubgroupID] = n;
+  if (subgroupElect()) counts[turn + gl_SubgroupID] = n;
   barrier();
   uint most = 0;
-  for (uint i = 0; i < gl_NumSubgroups; ++i) most = max(most, counts[i]);
+  for (uint i = 0; i < gl_NumSubgroups; ++i) most = max(most, counts[turn + i]);
+  turn ^= 64;
   return most;
 }
 
@@ -107,22 +109,6 @@ uint64_t least_wanted() {
   }
 }
 
-void sort(uint n) {
-  for (uint width = 2; width <= n; width *= 2)
-    for (uint step = width / 2; step > 0; step /= 2) {
-      barrier();
-      for (uint i = tid; i < n / 2; i += size) {
-        uint a = 2 * i - (i & (step - 1)), b = a + step;
-        uint64_t first = listed[a], second = listed[b];
-        if ((first < second) == ((a & width) == 0)) {
-          listed[a] = second;
-          listed[b] = first;
-        }
-      }
-    }
-  barrier();
-}
-
 void main() {
   uint row = gl_WorkGroupID.x;
   tid = gl_LocalInvocationID.x;
@@ -135,31 +121,45 @@ void main() {
     peak[i] = t < p.count ? U1(p.peaks).v[row * p.count + t] : 0;
   }
   uint64_t least = uint64_t(bound_of(peak)) << 32;
-  if (tid == 0) found = 0;
+  if (tid == 0) found = peaks_found = 0;
   barrier();
   [[unroll]] for (uint i = 0; i < EACH; ++i)
-    if (peak[i] >= uint(least >> 32))
-      for (uint i4 = tid + i * size; 4 * i4 < p.n; i4 += p.count) put(i4, least);
+    if (peak[i] >= uint(least >> 32)) {
+      uint at = atomicAdd(peaks_found, 1);
+      if (at < PEAKS) reaching[at] = tid + i * size;
+    }
   barrier();
-  uint n = found;
-  barrier();
+  uint fours = (p.n + 3) / 4, tall = (fours + p.count - 1) / p.count, n = ROOM + 1;
+  if (peaks_found <= PEAKS) {
+    for (uint i = tid; i < peaks_found * tall; i += size) {
+      uint i4 = reaching[i / tall] + i % tall * p.count;
+      if (i4 < fours) put(i4, least);
+    }
+    barrier();
+    n = found;
+    barrier();
+  }
   if (n > ROOM) {
     least = least_wanted();
     if (tid == 0) found = 0;
     barrier();
-    for (uint i4 = tid; 4 * i4 < p.n; i4 += size) put(i4, least);
+    for (uint i4 = tid; i4 < fours; i4 += size) put(i4, least);
     barrier();
     n = found;
   }
-  uint power = 2;
-  while (power < max(n, p.most)) power *= 2;
-  for (uint i = n + tid; i < power; i += size) listed[i] = 0;
-  sort(power);
   uint64_t out_ = p.out_ + uint64_t(row) * p.out_stride;
-  for (uint i = tid; i < p.most; i += size) {
+  for (uint i = tid; i < n; i += size) {
     uint64_t e = listed[i];
-    U1(out_).v[4 + i] = bits_of(uint(e >> 32));
-    U1(out_).v[4 + p.most + i] = e == 0 ? 0 : 0xffffffffu - uint(e);
+    uint above = 0;
+    for (uint j = 0; j < n; ++j) above += uint(listed[j] > e);
+    if (above < p.most) {
+      U1(out_).v[4 + above] = bits_of(uint(e >> 32));
+      U1(out_).v[4 + p.most + above] = 0xffffffffu - uint(e);
+    }
+  }
+  for (uint i = n + tid; i < p.most; i += size) {
+    U1(out_).v[4 + i] = bits_of(0);
+    U1(out_).v[4 + p.most + i] = 0;
   }
   float top = uintBitsToFloat(0xff800000u), sum = 0.0;
   for (uint i = tid; i < p.groups; i += size) top = max(top, F1(p.totals).v[2 * (row * p.groups + i)]);

@@ -11,7 +11,7 @@ layout(push_constant) uniform P {
   uint64_t x, peaks, totals, without, rows;
   uint n, count, x_stride;
 } p;
-const uint LOWEST = 0xff800000u;
+const uint LOWEST = 0xff800000u, TOGETHER = 4;
 
 void main() {
   uint row = gl_WorkGroupID.y, first = gl_GlobalInvocationID.x;
@@ -19,14 +19,21 @@ void main() {
   uint64_t x = p.x + uint64_t(row) * p.x_stride;
   uint peak = 0;
   float most = uintBitsToFloat(LOWEST), sum = 0.0;
-  for (uint i4 = first; 4 * i4 < p.n; i4 += p.count) {
-    uvec4 key = four_keys(x, p.n, i4, p.without);
-    uint high = max(max(key.x, key.y), max(key.z, key.w));
+  for (uint start = first; 4 * start < p.n; start += TOGETHER * p.count) {
+    uvec4 key[TOGETHER];
+    uint high = 0;
+    [[unroll]] for (uint i = 0; i < TOGETHER; ++i) {
+      uint i4 = start + i * p.count;
+      key[i] = 4 * i4 < p.n ? four_keys(x, p.n, i4, p.without) : uvec4(0);
+    }
+    [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
+      high = max(high, max(max(key[i].x, key[i].y), max(key[i].z, key[i].w)));
     peak = max(peak, high);
     float top = max(most, uintBitsToFloat(bits_of(high)));
     if (top > uintBitsToFloat(LOWEST)) {
       sum *= exp(most - top);
-      for (uint j = 0; j < 4; ++j) sum += exp(uintBitsToFloat(bits_of(key[j])) - top);
+      [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
+        [[unroll]] for (uint j = 0; j < 4; ++j) sum += exp(uintBitsToFloat(bits_of(key[i][j])) - top);
       most = top;
     }
   }

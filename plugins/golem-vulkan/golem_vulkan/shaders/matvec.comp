@@ -1,15 +1,10 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_spirv_intrinsics : require
 #include "common.glsl"
 #include "formats.glsl"
+#include "dots.glsl"
 // Products of a matrix with a few columns: LANES threads share a row of the matrix, each group of them has ROWS rows,
 // for COLUMNS columns at once.  Quantized weights meet 8-bit blocks, the others float32.
-// OpSDot of two words of four signed bytes (SPV_KHR_integer_dot_product).
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
-int packed_dot(int a, int b, spirv_literal int format);
-#define dot4(a, b) packed_dot(a, b, 0)
-
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint LANES = 8;
 layout(constant_id = 2) const uint ROWS = 1;
@@ -79,12 +74,7 @@ void main() {
         uvec2 about = U2(x[c] + p.x_sums).v[x_start + b];
         float d = uintBitsToFloat(about.x), sum_lo = float(int(about.y << 16) >> 16), sum_hi = float(int(about.y) >> 16);
         [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-          int dot_lo = 0, dot_hi = 0;
-          [[unroll]] for (uint k = 0; k < 4; ++k) {
-            dot_lo += dot4(int(t[r].lo[k]), int(lo[k]));
-            dot_hi += dot4(int(t[r].hi[k]), int(hi[k]));
-          }
-          float block = t[r].s.x * float(dot_lo) + t[r].s.y * float(dot_hi);
+          float block = t[r].s.x * float(dot16(t[r].lo, lo)) + t[r].s.y * float(dot16(t[r].hi, hi));
 #ifdef OFFSETS
           block += t[r].m.x * sum_lo + t[r].m.y * sum_hi;
 #endif
