@@ -115,14 +115,3 @@ def test_attention_that_a_product_reads(device, context):
     y = g.attend(heads("query", 4), state, scale=0.1)
     g.output("y", g.linear(g.view(y, (256,)), weight("w", "Q8_0", 40, 256)))
     check(device, g, columns(3), context, 1e-2)  # keys and values are float16, and what is rounded may fall otherwise
-
-
-def test_long_rows_are_normed(device):
-    n = 9216
-    g = Graph()
-    x = g.embed(weight("table", "F32", 8, n))
-    w = weight("n", "F32", n)
-    g.output("rms", g.rms_norm(x, w, eps=1e-6))
-    g.output("sum", g.rms_norm(x + g.rms_norm(g.silu(x), weight("post", "F32", n), eps=1e-6), w, eps=1e-6))
-    g.output("mean", g.layer_norm(x, w, weight("bias", "F32", n), eps=1e-6))
-    check(device, g, columns(2))
