@@ -23,15 +23,23 @@ from golem_vulkan.device import VulkanDevice
 from golem_vulkan.gpu import Timer
 from golem_vulkan.passes import VulkanPass
 
-from golem_core import Columns, ModelFile, open_model
+from golem_core import Columns, ModelFile, SamplerContext, SamplingParams, open_model
+from golem_core.sampling import STAGES, SamplerChain, Shortlist
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import _random_model
 
 PROMPT, GENERATED, ROUNDS = 512, 64, 5
 LISTED = 64
-WAYS = {"generating": 0, "greedy": 1, "top-k": LISTED}
-"""How tokens are drawn -> how many of the largest logits come home, 0 for all."""
+GREEDY, TOP_K = SamplingParams(temperature=0), SamplingParams(top_k=LISTED, top_p=0.95, min_p=0.05, seed=1)
+WAYS: dict[str, tuple[SamplingParams | None, int]] = {
+    "generating": (None, 0),
+    "greedy from rows": (GREEDY, 0),
+    "greedy": (GREEDY, 1),
+    "top-k from rows": (TOP_K, 0),
+    "top-k": (TOP_K, LISTED),
+}
+"""How tokens are drawn, if they are, and how many of the largest logits come home for it, 0 for all."""
 RANDOM = _random_model.Shape
 SHAPES = {
     "300m": RANDOM(768, 18, 4, 1, 256, 2048, 262144),
@@ -71,22 +79,36 @@ def read_bytes(file: ModelFile, config: LlamaConfig) -> int:
 
 def measure(run: VulkanPass, slots: int, tokens: np.ndarray, rounds: int) -> dict[str, float]:
     """Tokens a second, the best of so many rounds: of a prompt, and of answers behind a prompt, for which all logits
-    come home, or the largest or the `LISTED` largest alone."""
+    come home, or are drawn from, or only the largest."""
     best: dict[str, float] = defaultdict(float)
     run.prepare_lists(LISTED, [])
     for _ in range(rounds):
         start = time.perf_counter()
         run.run(columns(tokens, [0], PROMPT))
         best["prompt"] = max(best["prompt"], PROMPT / (time.perf_counter() - start))
-        for count, (how, listed) in itertools.product({1, slots}, WAYS.items()):
+        for count, (how, (params, listed)) in itertools.product({1, slots}, WAYS.items()):
             lists = [listed] * count if listed else None
             start = time.perf_counter()
             for i in range(GENERATED):
-                run.run(columns(tokens[i:], [PROMPT + i] * count, 1), lists=lists)
+                found = run.run(columns(tokens[i:], [PROMPT + i] * count, 1), lists=lists)
+                if params is not None:
+                    draw(params, found, count)
             rate = count * GENERATED / (time.perf_counter() - start)
             name = how if count == 1 else f"{how} x{count}"
             best[name] = max(best[name], rate)
     return dict(best)
+
+
+def draw(params: SamplingParams, found: dict[str, np.ndarray], count: int) -> None:
+    """A token of each conversation, as the engine draws it."""
+    vocabulary = found["logits"].shape[1]
+    for i in range(count):
+        chain = SamplerChain.build(STAGES, params, SamplerContext(vocabulary))
+        if len(found["logits"]):
+            chain.draw(found["logits"][i].copy())
+        else:
+            listed = found["list_ids"][i], found["list_values"][i], float(found["log_total"][i])
+            chain.draw(Shortlist(*listed).first(chain.most or 1))
 
 
 def profile(run: VulkanPass, pass_: Columns) -> list[tuple[str, int, float]]:

@@ -24,6 +24,8 @@ MANY_COLUMNS = 24
 cooperative matrices."""
 GATED_COLUMNS = 4
 """Of a product with two matrices at most."""
+GATED_ROWS = 10240
+"""Of each of them at most for several columns: larger ones fill a device better one by one."""
 GATED_SIZE = 512
 """Threads of its workgroups."""
 MANY_ROWS = 8192
@@ -126,8 +128,9 @@ def gateable(target: Target, p: Planner, m: Match) -> bool:
     a, b = gate["weight"], up["weight"]
     alike = a.type == b.type and a.shape == b.shape and len(a.shape) == 2 and gate["x"] is up["x"]
     plain = gate["bias"] is None and up["bias"] is None and form(target, gate, "x") == form(target, up, "x") == BYTES
-    fits = p.capacity[p.node_rows(m["mul"])] <= GATED_COLUMNS and a.rows % 32 == 0
-    return alike and plain and fits
+    columns = p.capacity[p.node_rows(m["mul"])]
+    fits = columns == 1 or (columns <= GATED_COLUMNS and a.rows <= GATED_ROWS)
+    return alike and plain and fits and a.rows % 32 == 0
 
 
 def fusions(target: Target) -> tuple[Fusion, ...]:
