@@ -176,7 +176,9 @@ def option_command(
     def call(**values: Any) -> None:
         given = {names.get(key, key): value for key, value in values.items()}
         if "device" in given:
-            given["device"] = plugins.installed().chosen_device(given)
+            source = click.get_current_context().get_parameter_source("device")
+            by_hand = source is click.core.ParameterSource.COMMANDLINE
+            given["device"] = plugins.installed().chosen_device(given, named_by_hand=by_hand)
         act(given)
 
     parameters: list[click.Parameter] = [*(_parameter(option) for option in options), *extra, _version_option()]
@@ -305,7 +307,8 @@ def list_devices(as_json: bool) -> None:
         try:
             records.append({"name": kind.name, "plugin": plugin.name, "there": True, "description": kind.probe()})
         except Unsupported as error:
-            records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": str(error)})
+            reason = str(error).removeprefix(f"{kind.name}: ")
+            records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": reason})
     if as_json:
         import json
 

@@ -183,15 +183,15 @@ class Plugins:
             table.setdefault(record.name, []).append((plugin, record))
         return table
 
-    def chosen_device(self, options: Mapping[str, Any]) -> str:
+    def chosen_device(self, options: Mapping[str, Any], *, named_by_hand: bool = False) -> str:
         """The device that the options ask for: a switch with the name of a kind stands for `-device` and that name.
 
-        Raises GolemError where several are asked for.
+        `named_by_hand`: "device" is no default.  Raises GolemError where several are asked for.
         """
         named = options["device"]
         switched = [kind for kind in self.devices() if options.get(kind) is True]
         for kind in switched:
-            if len(switched) > 1 or named.partition(":")[0] not in ("cpu", kind):
+            if len(switched) > 1 or named.partition(":")[0] not in ((kind,) if named_by_hand else ("cpu", kind)):
                 other = next((each for each in switched if each != kind), named)
                 raise GolemError(f"-{kind}: another device is asked for too, {other}")
             named = named if named.partition(":")[0] == kind else kind

@@ -203,8 +203,9 @@ def test_a_switch_with_the_name_of_a_kind_chooses_the_device(golem, package) -> 
     )
     assert golem("serve", "-abacus")[1]["device"] == "abacus"
     assert golem("serve", "-abacus", "-device", "abacus:1")[1]["device"] == "abacus:1"
-    status, _, complaint = golem("serve", "-abacus", "-device", "radio")
-    assert (status, complaint) == (1, "golem: -abacus: another device is asked for too, radio\n")
+    for other in ("radio", "cpu"):
+        status, _, complaint = golem("serve", "-abacus", "-device", other)
+        assert (status, complaint) == (1, f"golem: -abacus: another device is asked for too, {other}\n")
     assert plugins.installed().device("abacus:1").name == "abacus"
     assert "abacus: one\nabacus: two\n" in golem("devices")[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,11 +28,15 @@ def open_device(options: Mapping[str, Any]) -> Any:
 
     if (kv := options.get("kv") or "f16") != "f16":
         raise Unsupported(f"-kv {kv}: vulkan keeps keys and values as f16")
-    return VulkanDevice(
+    opened = VulkanDevice(
         number_of(str(options.get("device") or "vulkan")),
         host_experts=bool(options.get("host-experts")),
         validate=bool(options.get("vulkan-validate")),
     )
+    if opened.adapter.kind == "processor":
+        name = f"vulkan:{opened.adapter.index}: {opened.adapter.name}"
+        print(f"{name} is software and slower than -device cpu", file=sys.stderr, flush=True)
+    return opened
 
 
 def number_of(device: str) -> int | None:

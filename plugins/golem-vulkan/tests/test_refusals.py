@@ -92,3 +92,10 @@ def test_experts_that_would_fit_the_hosts_memory(device):
 def test_keys_and_values_in_another_form():
     with pytest.raises(Unsupported, match="-kv q8_0: vulkan keeps keys and values as f16"):
         plugin.open_device({"device": "vulkan", "kv": "q8_0"})
+
+
+def test_a_device_that_is_software_is_called_slow(device, capsys):
+    if device.adapter.kind != "processor":
+        pytest.skip("the device is no software")
+    plugin.open_device({"device": f"vulkan:{device.adapter.index}"}).close()
+    assert "is software and slower than -device cpu" in capsys.readouterr().err
