@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from golem_core.api import ChatAnswer as ChatAnswer
     from golem_core.api import LoadedModel as LoadedModel
     from golem_core.api import load as load
     from golem_core.api import load_embedder as load_embedder
     from golem_core.api import open_device as open_device
+    from golem_core.api_answers import ChatAnswer as ChatAnswer
     from golem_core.cli import option_command as option_command
     from golem_core.embedder import LoadedEmbedder as LoadedEmbedder
     from golem_core.engine.media import given_places as given_places
@@ -119,7 +119,8 @@ else:
     __getattr__ = exporter(
         __name__,
         {
-            "golem_core.api": "ChatAnswer LoadedModel load load_embedder open_device",
+            "golem_core.api": "LoadedModel load load_embedder open_device",
+            "golem_core.api_answers": "ChatAnswer",
             "golem_core.cli": "option_command",
             "golem_core.embedder": "LoadedEmbedder",
             "golem_core.engine.media": "given_places or_given",

@@ -7,16 +7,17 @@ with golem_core.load("model.gguf") as model:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from golem_core.api_answers import Answer, ChatAnswer
 from golem_core.background import give_back, in_background
 from golem_core.errors import BadRequest, Unsupported
 
 if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
-    from golem_core.engine import Engine, Generation, GenerationRequest, SortedAnswer, Token, WholeAnswer
+    from golem_core.engine import Engine, GenerationRequest
     from golem_core.engine.embedding import EmbeddingEngine
     from golem_core.engine.media import Span
     from golem_core.engine.roles import ChatModel, Embedder
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from golem_core.media.encoder import MediaEncoder
     from golem_core.media.sources import Kind, Medium
     from golem_core.sampling.grammar import CompiledGrammar, Constraint
-    from golem_core.text import ChatTemplate, Event
+    from golem_core.text import ChatTemplate
 
 M = TypeVar("M", "ChatModel", "Embedder")
 E = TypeVar("E", "Engine", "EmbeddingEngine")
@@ -181,74 +182,6 @@ def open_device(options: Mapping[str, Any]) -> Device:
     from golem_core import plugins
 
     return plugins.device(options["device"]).open(options)
-
-
-class _Drawn:
-    """An answer under way.
-
-    Leaving it before its end, or letting go of it, cancels it.  `generation` has the facts: why it ended, how much
-    of the prompt was cached, and where the time went.
-    """
-
-    def __init__(self, generation: Generation):
-        self.generation = generation
-
-    def close(self) -> None:
-        """End the answer here."""
-        self.generation.cancel()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class Answer(_Drawn):
-    """An answer as it is drawn: an iterator over its tokens.
-
-    Leaving it before its end, or letting go of it, cancels it.
-    """
-
-    def __iter__(self) -> Iterator[Token]:
-        return self
-
-    def __next__(self) -> Token:
-        return next(self.generation)
-
-    def text(self) -> str:
-        """What is left of the answer, as one string."""
-        return "".join(token.text for token in self)
-
-
-class ChatAnswer(_Drawn):
-    """The answer to a conversation, sorted as it is drawn.
-
-    Iterate once over its pieces, each a `Reasoning`, a `Content` (with a `text`), or at the end a `Calls` (with
-    `calls`); the marks that the model writes around them are no part of any.  Or take it as a `whole`.  Leaving it
-    before its end, or letting go of it, cancels it.
-    """
-
-    def __init__(self, answer: SortedAnswer):
-        super().__init__(answer.generation)
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[Event]:
-        """Raises BadRequest (code "unreadable_call") at the end for a tool call that cannot be read."""
-        for events in self._answer:
-            yield from events
-
-    def whole(self) -> WholeAnswer:
-        """Its `reasoning`, `content`, `calls` (each with `name` and `arguments`) and `finish_reason`, once it has
-        ended.  Raises what iterating raises."""
-        return self._answer.wait()
-
-    def text(self) -> str:
-        """Its content, once it has ended."""
-        return self.whole().content
 
 
 class LoadedModel:
