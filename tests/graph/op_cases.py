@@ -124,7 +124,7 @@ def _(g, rng):
     g.output("y", g.linear(x(g, rng, 64), w, b))
 
 
-for _n in (64, 20, 3):
+for _n in (64, 20, 3, 4096):
 
     @case(f"rms_norm-{_n}")
     def _(g, rng, n=_n):

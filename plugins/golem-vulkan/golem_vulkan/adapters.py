@@ -53,6 +53,8 @@ class Adapter:
     memory: int
     """Of the largest heap that is the device's own."""
     subgroup: int
+    most_threads: int
+    """Of a workgroup whose subgroups are of that size; a power of two."""
     push_constants: int
     shared_memory: int
     largest_allocation: int
@@ -167,7 +169,8 @@ def describe(instance: Any, handle: Any) -> Adapter:
     properties = struct("VkPhysicalDeviceProperties2", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2)
     eleven = struct("VkPhysicalDeviceVulkan11Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
     twelve = struct("VkPhysicalDeviceVulkan12Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
-    kept = chain(properties, eleven, twelve)
+    thirteen = struct("VkPhysicalDeviceVulkan13Properties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES)
+    kept = chain(properties, eleven, twelve, *([thirteen] if version >= API else []))
     lib.vkGetPhysicalDeviceProperties2(handle, properties)
     driver = f"{text(twelve.driverName)} {text(twelve.driverInfo)}".strip()
     heaps = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -195,6 +198,7 @@ def describe(instance: Any, handle: Any) -> Adapter:
         missing=tuple(missing),
         memory=max(heap.size for heap in own if heap.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
         subgroup=eleven.subgroupSize,
+        most_threads=most_threads(limits, eleven.subgroupSize, thirteen.maxComputeWorkgroupSubgroups),
         push_constants=limits.maxPushConstantsSize,
         shared_memory=limits.maxComputeSharedMemorySize,
         largest_allocation=eleven.maxMemoryAllocationSize,
@@ -204,6 +208,12 @@ def describe(instance: Any, handle: Any) -> Adapter:
         chain=features,
         extensions=extensions,
     )
+
+
+def most_threads(limits: Any, subgroup: int, subgroups: int) -> int:
+    """Of a workgroup with at most so many subgroups, rounded down to a power of two."""
+    most = min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0], subgroup * subgroups)
+    return 1 << most.bit_length() - 1 if most else 0
 
 
 def text(array: Any) -> str:

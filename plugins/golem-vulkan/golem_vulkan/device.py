@@ -97,7 +97,16 @@ class VulkanDevice:
         for bucket in buckets(width):
             rows = {name: min(bucket, count) for name, count in capacity.items()}
             slab = min(MOST_SLAB, self.adapter.memory // SLABS)
-            target = Target(self.adapter.subgroup, self.matrices, processor, context, rows, self.fragments, slab)
+            target = Target(
+                self.adapter.subgroup,
+                self.adapter.most_threads,
+                self.matrices,
+                processor,
+                context,
+                rows,
+                self.fragments,
+                slab,
+            )
             if self.fragments and bucket >= forms.FRAGMENTED:
                 rows = {name: groups_of(count, forms.SIXTEEN) * forms.SIXTEEN for name, count in rows.items()}
             plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()

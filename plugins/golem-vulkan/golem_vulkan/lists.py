@@ -23,8 +23,7 @@ COUNTS = (1, 32, 64, MOST)
 PEAKS = 4096
 """Of a row, at most: what the threads of one workgroup keep."""
 PEAK_THREADS, THREADS = 64, 512
-SUBGROUPS = 32
-"""Of a workgroup at most, as Mesa's software device has it."""
+"""Of a workgroup, the second at most."""
 HEAD = 16
 """Bytes before the values of a list: the logarithm of the row's total, and room that keeps the rest aligned."""
 
@@ -74,7 +73,7 @@ class Lists:
         r.dispatch("list_peaks", launch, fields(first, self.entries, threads, place.stride))
         r.barrier()
         numbers = self.entries, threads, self.groups, count, place.stride, self.stride
-        size = min(THREADS, SUBGROUPS * owner.device.adapter.subgroup)
+        size = min(THREADS, owner.device.adapter.most_threads)
         r.dispatch("list", Launch((size, PEAKS // size, whole), (rows, 1, 1)), fields(second, *numbers))
         r.barrier(COMPUTE, HOST)
         return r.end()

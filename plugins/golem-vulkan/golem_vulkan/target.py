@@ -11,9 +11,11 @@ THREADS = 128
 
 @dataclass(frozen=True)
 class Target:
-    """`subgroup` threads step together; `context` positions are the most that a conversation has."""
+    """`subgroup` threads step together, a workgroup has at most `most_threads`; `context` positions are the most that
+    a conversation has."""
 
     subgroup: int
+    most_threads: int
     matrices: bool
     """Wide products go to cooperative matrices."""
     processor: bool

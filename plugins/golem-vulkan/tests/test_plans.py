@@ -23,7 +23,7 @@ WIDTHS = (1, 4, 8, 32, 128, 512)
 def plan(graph: Graph, width: int, matrices: bool = True, fragments: bool = False) -> Plan:
     rows = {name: n + -n % 16 if fragments else n for name, n in (("all", width), ("scored", 4), ("runs", 4))}
     rows = {name: min(n, rows["all"]) for name, n in rows.items()}
-    target = Target(32, matrices, processor=False, context=4096, capacity=rows, fragments=fragments)
+    target = Target(32, 1024, matrices, processor=False, context=4096, capacity=rows, fragments=fragments)
     return Planner(graph, table(target), rows).plan()
 
 

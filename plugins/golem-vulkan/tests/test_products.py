@@ -46,7 +46,7 @@ def columns(n: int, scored: list[int] | None = None) -> Columns:
 def kernels(g: Graph, width: int) -> list[str]:
     """Those of a device without cooperative matrices."""
     rows = {"all": width, "scored": 1, "runs": 1}
-    target = Target(subgroup=32, matrices=False, processor=False, context=64, capacity=rows)
+    target = Target(subgroup=32, most_threads=1024, matrices=False, processor=False, context=64, capacity=rows)
     return [step.kernel for step in Planner(g, table(target), rows).plan().steps]
 
 
@@ -101,7 +101,7 @@ def test_the_last_block_of_a_wide_pass(device):
     g.output("y", g.take(y))
     for matrices in (False, True):
         rows = {"all": 64, "scored": 2, "runs": 1}
-        target = Target(subgroup=32, matrices=matrices, processor=False, context=64, capacity=rows)
+        target = Target(subgroup=32, most_threads=1024, matrices=matrices, processor=False, context=64, capacity=rows)
         Planner(g, table(target), rows).plan()
     check(device, g, columns(40, [7, 39]))
 

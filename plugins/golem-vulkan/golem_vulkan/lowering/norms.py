@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from golem_core import RUNS, Fusion, Match, Node, Operand, Pattern, Planner, Value, source
 from golem_vulkan.lowering.entrywise import FORMS
 from golem_vulkan.steps import NOTHING, Nothing, Rows, launch, vector, with_alignment
@@ -11,12 +13,13 @@ KINDS = {"rms_norm": 0, "l2_norm": 1, "layer_norm": 2}
 MOST_THREADS = 512
 
 
-def threads(n: int) -> int:
+def threads(target: Target, n: int) -> int:
     """Of a workgroup that norms n entries, four at a time."""
-    return min(MOST_THREADS, max(32, power_of_two(-(-n // 8))))
+    return min(MOST_THREADS, target.most_threads, max(32, power_of_two(-(-n // 8))))
 
 
 def emit(
+    target: Target,
     p: Planner,
     node: Node,
     x: Operand,
@@ -36,7 +39,7 @@ def emit(
     kind = 0 if branch is None else 2 if post else 3 if gate else 1
     y, s, g = (each or NOTHING for each in (branch, total, gate))
     scale, shift = modulation or (NOTHING, NOTHING)
-    constants = threads(n), KINDS[node.op.name], kind, FORMS[form], int(modulation is not None)
+    constants = threads(target, n), KINDS[node.op.name], kind, FORMS[form], int(modulation is not None)
     launch(
         p, "norm", with_alignment(constants, n, (x, y, s, out, g, scale, shift)), (parts, p.capacity[out.rows]),
         x, y, s, out, Rows(out.rows), vector(node.args.get("weight")), vector(node.args.get("bias")),
@@ -51,13 +54,13 @@ def stride_of(place: Operand | Nothing) -> int:
 
 
 def norm(target: Target, p: Planner, node: Node) -> None:
-    emit(p, node, p.read(node["x"]), p.write(node.results[0]))
+    emit(target, p, node, p.read(node["x"]), p.write(node.results[0]))
 
 
 # ---------------------------------------------------------------- together with the sum before
 
 
-def emit_residual(p: Planner, m: Match) -> None:
+def emit_residual(target: Target, p: Planner, m: Match) -> None:
     node, total, post, gated = m["norm"], m.get("sum"), m.get("post"), m.get("gated")
     result, modulation = node.results[0], None
     if "shift" in m:
@@ -65,7 +68,7 @@ def emit_residual(p: Planner, m: Match) -> None:
         modulation = p.read(of_runs(scaled)[1]), p.read(of_runs(m["shift"])[1])
     (form,) = p.forms(result)
     if total is None:
-        emit(p, node, p.read(node["x"]), p.write(result, form), form=form, modulation=modulation)
+        emit(target, p, node, p.read(node["x"]), p.write(result, form), form=form, modulation=modulation)
         return
     branch, carried = total["b"], total["a"]
     if source(carried).node in (post, gated):
@@ -74,7 +77,7 @@ def emit_residual(p: Planner, m: Match) -> None:
     x, y = p.read(carried), p.read(post["x"] if post else branch)
     s, g = p.write(total.results[0], over=x), None if gate is None else p.read(gate)
     emit(
-        p, node, x, p.write(result, form),
+        target, p, node, x, p.write(result, form),
         form=form, branch=y, total=s, post=post, gate=g, modulation=modulation,
     )  # fmt: skip
 
@@ -92,20 +95,24 @@ def whole_rows(p: Planner, m: Match) -> bool:
     return "sum" not in m or (isinstance(m["sum"]["b"], Value) and len(m["sum"].results[0].shape) == 1)
 
 
-def residual(inner: Pattern | None, modulated: bool = False) -> Fusion:
+def residual(target: Target, inner: Pattern | None, modulated: bool = False) -> Fusion:
     pattern = Pattern(("rms_norm",), "norm", {"x": inner} if inner else {})
     if modulated:
         pattern = Pattern(("mul",), "scale", {"a": pattern}, spread=True)
         pattern = Pattern(("add",), "shift", {"a": pattern}, spread=True)
-    return Fusion(pattern, frozenset(FORMS) - {"turned"}, emit_residual, whole_rows)
+    return Fusion(pattern, frozenset(FORMS) - {"turned"}, partial(emit_residual, target), whole_rows)
 
 
 GATED = Pattern(("add",), "sum", {"b": Pattern(("mul",), "gated", spread=True)}, keep=True)
 SUM = Pattern(("add",), "sum", keep=True)
-RESIDUAL = (
-    *(residual(inner, modulated=True) for inner in (GATED, SUM, None)),
-    residual(GATED),
-    residual(Pattern(("add",), "sum", {"b": Pattern(("rms_norm",), "post")}, keep=True)),
-    residual(SUM),
-    residual(None),
-)
+
+
+def fusions(target: Target) -> tuple[Fusion, ...]:
+    """The norms with what comes before and after them, the largest patterns first."""
+    return (
+        *(residual(target, inner, modulated=True) for inner in (GATED, SUM, None)),
+        residual(target, GATED),
+        residual(target, Pattern(("add",), "sum", {"b": Pattern(("rms_norm",), "post")}, keep=True)),
+        residual(target, SUM),
+        residual(target, None),
+    )

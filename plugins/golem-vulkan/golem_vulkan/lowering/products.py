@@ -111,7 +111,7 @@ def emit_gated(target: Target, p: Planner, m: Match) -> None:
     x, y = p.read(m["gate"]["x"], BYTES), p.write(node.results[0], form)
     blocks, room = row_units(gate), p.capacity[y.rows]
     columns = 1 if room == 1 else GATED_COLUMNS
-    size = min(GATED_SIZE, 32 * target.subgroup)
+    size = min(GATED_SIZE, target.most_threads)
     lanes = min(32, target.subgroup)
     rows = max(1, 32 * lanes // size)
     constants = 32 // rows * lanes, lanes, rows, columns, entrywise.KINDS[entrywise.activation(act)], FORMS[form]

@@ -54,7 +54,7 @@ def table(target: Target) -> Lowering:
     return Lowering(
         plain={name: partial(emit, target) for name, emit in PLAIN.items()},
         fusions=(
-            *norms.RESIDUAL,
+            *norms.fusions(target),
             *products.fusions(target),
             entrywise.GATED,
             entrywise.ACTIVATED,
