@@ -5,115 +5,94 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import click
 
-from golem_core import GolemError, LoadProgress
-
-F = TypeVar("F", bound=Callable[..., Any])
+from golem_core import GolemError, LoadProgress, option_command
 
 SUFFIXES = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
 AT_ONCE = 5.0
 """Pictures a second of the progress bar."""
 
 
-def shared(command: F) -> F:
-    """The options of both commands."""
-    for option in reversed(
-        [
-            click.option(
-                "model",
-                *("-stt", "--stt", "-model", "--model"),
-                metavar="DIR",
-                envvar="GOLEM_STT",
-                required=True,
-                help="The checkpoint's directory.  [GOLEM_STT]",
-            ),
-            click.option(
-                "weights",
-                *("-stt-weights", "--stt-weights"),
-                type=click.Choice(["bf16", "q8_0", "q4_0"]),
-                envvar="GOLEM_STT_WEIGHTS",
-                default="q8_0",
-                show_default=True,
-                help="How the language model's matrices are kept.",
-            ),
-            click.option(
-                "device", *("-device", "--device"), metavar="NAME", envvar="GOLEM_DEVICE", default="cpu",
-                show_default=True,
-            ),
-            click.option("threads", *("-threads", "--threads"), type=click.IntRange(1), envvar="GOLEM_THREADS"),
-            click.option(
-                "silence",
-                *("-silence", "--silence"),
-                type=click.FloatRange(0, 60),
-                metavar="SECONDS",
-                help="Silence put in front, for sound that begins within a word.  [default: the model's own]",
-            ),
-        ]
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def shared() -> list[click.Parameter]:
+    """The options of both commands, besides those that choose a device."""
+    return [
+        click.Option(
+            ["model", "-stt", "--stt", "-model", "--model"],
+            metavar="DIR",
+            envvar="GOLEM_STT",
+            required=True,
+            help="The checkpoint's directory.  [GOLEM_STT]",
+        ),
+        click.Option(
+            ["weights", "-stt-weights", "--stt-weights"],
+            type=click.Choice(["bf16", "q8_0", "q4_0"]),
+            envvar="GOLEM_STT_WEIGHTS",
+            default="q8_0",
+            show_default=True,
+            help="How the language model's matrices are kept.",
+        ),
+        click.Option(
+            ["silence", "-silence", "--silence"],
+            type=click.FloatRange(0, 60),
+            metavar="SECONDS",
+            help="Silence put in front, for sound that begins within a word.  [default: the model's own]",
+        ),
+    ]
 
 
-def opened(model: str, weights: str, device: str, threads: int | None, parallel: int = 1) -> Any:
+def opened(options: Mapping[str, Any], parallel: int = 1) -> Any:
     from golem_kyutai.transcriber import Transcriber
 
-    options = {"device": device, "threads": threads, "stt-weights": weights, "stt-parallel": parallel}
-    with LoadProgress(f"loading {model}") as progress:
-        return Transcriber.open(model, options, progress)
+    given = {**options, "stt-weights": options["weights"], "stt-parallel": parallel}
+    with LoadProgress(f"loading {options['model']}") as progress:
+        return Transcriber.open(options["model"], given, progress)
 
 
 # ---------------------------------------------------------------- files
 
 
-@click.command("transcribe")
-@shared
-@click.option(
-    "format_",
-    *("-format", "--format"),
-    type=click.Choice(list(SUFFIXES)),
-    default="text",
-    show_default=True,
-    help="What is written.",
-)
-@click.option(
-    "out",
-    *("-out", "--out"),
-    metavar="DIR",
-    help="Write a file for each into this directory.",
-)
-@click.option(
-    "parallel",
-    *("-stt-parallel", "--stt-parallel"),
-    type=click.IntRange(1, 256),
-    envvar="GOLEM_STT_PARALLEL",
-    default=1,
-    show_default=True,
-    help="Files at once.",
-)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def transcribe(
-    model: str,
-    weights: str,
-    device: str,
-    threads: int | None,
-    silence: float | None,
-    format_: str,
-    out: str | None,
-    parallel: int,
-    files: tuple[str, ...],
-) -> None:
-    """Write down what is said in sound files: WAV, FLAC, MP3 or OGG, at any rate."""
+def transcribe() -> click.Command:
+    """The command for files."""
+    parameters = [
+        *shared(),
+        click.Option(
+            ["format", "-format", "--format"],
+            type=click.Choice(list(SUFFIXES)),
+            default="text",
+            show_default=True,
+            help="What is written.",
+        ),
+        click.Option(["-out", "--out"], metavar="DIR", help="Write a file for each into this directory."),
+        click.Option(
+            ["parallel", "-stt-parallel", "--stt-parallel"],
+            type=click.IntRange(1, 256),
+            envvar="GOLEM_STT_PARALLEL",
+            default=1,
+            show_default=True,
+            help="Files at once.",
+        ),
+        click.Argument(["files"], nargs=-1, required=True, metavar="FILE..."),
+    ]
+    help_text = "Write down what is said in sound files: WAV, FLAC, MP3 or OGG, at any rate."
+    return option_command("transcribe", help_text, write_down, parameters)
+
+
+def write_down(options: Mapping[str, Any]) -> None:
+    """Transcribe the files that the options name.  Raises GolemError, for files that cannot be read at the end."""
+    silence, format_, out, parallel, files = (
+        options[name] for name in ("silence", "format", "out", "parallel", "files")
+    )
     from concurrent.futures import ThreadPoolExecutor
 
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
-    transcriber = opened(model, weights, device, threads, parallel)
+    transcriber = opened(options, parallel)
     try:
         with Bar() as bar, ThreadPoolExecutor(parallel) as pool:
 
@@ -216,26 +195,27 @@ class Watch:
 # ---------------------------------------------------------------- the microphone
 
 
-@click.command("listen")
-@shared
-@click.option(
-    "program",
-    *("-recorder", "--recorder"),
-    type=click.Choice(["pw-record", "arecord", "ffmpeg"]),
-    help="The program that records; by default the first of these that is installed.",
-)
-def listen(
-    model: str, weights: str, device: str, threads: int | None, silence: float | None, program: str | None
-) -> None:
-    """Write down what is said at the microphone, until interrupted."""
+def listen() -> click.Command:
+    """The command for the microphone."""
+    recorder = click.Option(
+        ["recorder", "-recorder", "--recorder"],
+        type=click.Choice(["pw-record", "arecord", "ffmpeg"]),
+        help="The program that records; by default the first of these that is installed.",
+    )
+    help_text = "Write down what is said at the microphone, until interrupted."
+    return option_command("listen", help_text, write_along, [*shared(), recorder])
+
+
+def write_along(options: Mapping[str, Any]) -> None:
+    """Transcribe the microphone.  Raises GolemError."""
     from golem_kyutai.microphone import Microphone, recorder
 
-    transcriber = opened(model, weights, device, threads)
+    transcriber = opened(options)
     try:
-        command = recorder(transcriber.rate, program)
+        command = recorder(transcriber.rate, options["recorder"])
         click.echo(f"listening with {Path(command[0]).name}; interrupt to end", err=True)
         sound = Microphone(command, transcriber.rate)
-        with sound, transcriber.listening(sound, silence=silence) as stream:
+        with sound, transcriber.listening(sound, silence=options["silence"]) as stream:
             begun = False
             while True:
                 try:

@@ -69,5 +69,5 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
 def golem_commands(cli: click.Group) -> None:
     from golem_kyutai.command import listen, transcribe
 
-    cli.add_command(transcribe)
-    cli.add_command(listen)
+    cli.add_command(transcribe())
+    cli.add_command(listen())

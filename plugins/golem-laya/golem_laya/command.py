@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from golem_core import GolemError, LoadProgress
+from golem_core import GolemError, LoadProgress, option_command
+
+HELP = """Answer the questions of the request in FILE ("-": standard input), and print the answer as JSON.
+
+The request is what POST /v1/systemone takes: an object with "state" and "questions"."""
 
 
-@click.command("decide")
-@click.option(
-    "model",
-    *("-laya", "--laya", "-model", "--model"),
-    metavar="DIR",
-    envvar="GOLEM_LAYA",
-    required=True,
-    help="The checkpoint's directory.  [GOLEM_LAYA]",
-)
-@click.option(
-    "device",
-    "-device",
-    "--device",
-    metavar="NAME",
-    envvar="GOLEM_DEVICE",
-    default="cpu",
-    help="The device that runs the model.  [GOLEM_DEVICE, default cpu]",
-)
-@click.option(
-    "threads",
-    "-threads",
-    "--threads",
-    type=click.IntRange(1),
-    metavar="N",
-    envvar="GOLEM_THREADS",
-    help="Threads of the device; by default it decides.  [GOLEM_THREADS]",
-)
-@click.argument("request", metavar="FILE")
-def decide(model: str, device: str, threads: int | None, request: str) -> None:
-    """Answer the questions of the request in FILE ("-": standard input), and print the answer as JSON.
+def decide() -> click.Command:
+    """The command."""
+    model = click.Option(
+        ["model", "-laya", "--laya", "-model", "--model"],
+        metavar="DIR",
+        envvar="GOLEM_LAYA",
+        required=True,
+        help="The checkpoint's directory.  [GOLEM_LAYA]",
+    )
+    return option_command("decide", HELP, run, [model, click.Argument(["request"], metavar="FILE")])
 
-    The request is what POST /v1/systemone takes: an object with "state" and "questions".
-    """
+
+def run(options: Mapping[str, Any]) -> None:
+    """Answer the request that the options name.  Raises GolemError."""
+    model, request = options["model"], options["request"]
     from litestar.exceptions import HTTPException
 
     from golem_laya.decider import Decider
@@ -57,7 +44,6 @@ def decide(model: str, device: str, threads: int | None, request: str) -> None:
         raise GolemError(f"{request}: cannot be read: {error.strerror or error}") from None
     except HTTPException as error:
         raise GolemError(f"{request}: {error.detail}") from None
-    options: dict[str, Any] = {"device": device, "threads": threads}
     with LoadProgress(f"loading {model}") as progress:
         decider = Decider.open(model, options, progress)
     try:

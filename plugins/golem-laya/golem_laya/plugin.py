@@ -44,4 +44,4 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
 def golem_commands(cli: click.Group) -> None:
     from golem_laya.command import decide
 
-    cli.add_command(decide)
+    cli.add_command(decide())
