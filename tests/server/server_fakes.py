@@ -189,6 +189,7 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         name="tiny",
         architecture="echo",
         vocab_size=0x110000,
+        media=None,
         context_train=8192,
         tokenizer=FakeTokenizer(),
         sampling=SimpleNamespace(temperature=0.7, top_k=40, top_p=0.9, min_p=0.0),
