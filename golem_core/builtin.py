@@ -52,7 +52,7 @@ def _open_embedder(options: Mapping[str, Any]) -> Loaded:
 
 @hookimpl
 def golem_parts() -> Iterable[Part]:
-    return [Part("embed", _open_embedder)]
+    return [Part("embed", _open_embedder, paths=("/v1/embeddings", "/api/embed", "/api/embeddings"))]
 
 
 @hookimpl

@@ -214,7 +214,7 @@ def _run_options() -> list[click.Option]:
         click.Option(
             ["prompt", "-p", "--p", "-prompt", "--prompt"],
             metavar="TEXT",
-            help='The prompt; "-" reads it from standard input.',
+            help='The prompt, not empty but beside a picture or recording; "-" reads it from standard input.',
         ),
         click.Option(
             ["-image", "--image"], metavar="FILE", multiple=True, help="A picture that goes with the prompt (-mmproj)."

@@ -66,11 +66,13 @@ class Part:
     """Something that `golem serve` holds beside the conversation model, or instead of one.
 
     Where the option of the name `option` has a value, `open(options)` is called with the values of all options, and
-    what it returns is `server.parts[option]`.  It raises GolemError for what cannot be had.
+    what it returns is `server.parts[option]`.  It raises GolemError for what cannot be had.  `paths` are those of the
+    endpoints that it is for: a server without it answers 404 there with the option's name.
     """
 
     option: str
     open: Callable[[Mapping[str, Any]], Loaded]
+    paths: tuple[str, ...] = ()
 
 
 @hookspec

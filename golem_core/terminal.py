@@ -38,6 +38,8 @@ def run(options: Mapping[str, Any]) -> None:
         prompt = sys.stdin.read()
         if not prompt.strip():
             raise GolemError("there is no prompt: standard input is empty, and -p gives none")
+    elif prompt is not None and not prompt.strip() and not (options.get("image") or options.get("audio")):
+        raise GolemError("there is no prompt: the text of -p is empty")
     if options["model"] is None:
         label, path = default_model()
         _note(f"no -model: opening {label}; name another with -model FILE or GOLEM_MODEL")
@@ -154,8 +156,17 @@ class Terminal:
         said = self._show(answer)
         if not self.raw:
             self.history = [*turns, {"role": "assistant"} | said]
+        if answer.generation.finish_reason == "length":
+            _note(self._cut(answer.generation.drawn))
         if self.stats:
             _note(_statistics(answer.generation))
+
+    def _cut(self, drawn: int) -> str:
+        """Why an answer of so many tokens ended before the model ended it."""
+        count = f"{drawn} token{'s' * (drawn != 1)}"
+        if drawn >= self.chat.answer_budget:
+            return f"the answer was cut after {count}; a larger -n lets it go on"
+        return f"the answer was cut after {count}: the context of {self.chat.slot_context} is full; raise -context"
 
     def _show(self, answer: SortedAnswer) -> dict[str, str]:
         """Write the answer as it comes, its reasoning dimmed and only on a terminal; what was said, as a message."""

@@ -52,9 +52,14 @@ def _line(error: Exception) -> str:
 
 def envelope_of(envelopes: Mapping[str, Envelope], path: str) -> Envelope:
     """The envelope of the longest prefix of `path`; OpenAI's where none is declared."""
-    path = re.sub("/+", "/", path)  # as the router reads it
+    path = _routed(path)
     prefix = max((each for each in envelopes if path == each or path.startswith(each + "/")), key=len, default=None)
     return openai_envelope if prefix is None else envelopes[prefix]
+
+
+def _routed(path: str) -> str:
+    """A path as the router reads it."""
+    return re.sub("/+", "/", path).rstrip("/") or "/"
 
 
 def respond(envelopes: Mapping[str, Envelope], path: str, refusal: Refusal) -> Response[bytes]:
@@ -63,8 +68,9 @@ def respond(envelopes: Mapping[str, Envelope], path: str, refusal: Refusal) -> R
     return Response(body, status_code=refusal.status, media_type="application/json", headers=dict(refusal.headers))
 
 
-def handler(envelopes: Mapping[str, Envelope]) -> Callable[[Request, Exception], Response]:
-    """The one exception handler of the application."""
+def handler(envelopes: Mapping[str, Envelope], unloaded: Mapping[str, str]) -> Callable[[Request, Exception], Response]:
+    """The one exception handler of the application.  `unloaded` says by path how the server is started with what
+    answers there."""
 
     def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientGone):
@@ -72,7 +78,9 @@ def handler(envelopes: Mapping[str, Envelope]) -> Callable[[Request, Exception],
         refusal = refusal_of(error)
         path = request.scope["path"]
         if refusal.status == 404 and isinstance(error, HTTPException) and error.detail == "Not Found":
-            refusal = Refusal(404, f"there is no {request.method} {path} here")
+            how = unloaded.get(_routed(path))
+            start = "" if how is None else f": nothing is loaded that answers there; start with {how}"
+            refusal = Refusal(404, f"there is no {request.method} {path} here{start}")
         elif refusal.status == 405:
             allowed = ", ".join(_methods(request.app, path))
             message = f"{request.method} is not a method of {path}; it takes {allowed}"

@@ -52,7 +52,7 @@ def application(server: Server) -> Any:
     """The ASGI application for what `server` has loaded."""
     app: Any = _Litestar(
         route_handlers=plugins.installed().endpoints(server),
-        exception_handlers={Exception: errors.handler(server.envelopes)},
+        exception_handlers={Exception: errors.handler(server.envelopes, unloaded(server))},
         request_max_body_size=BODY_LIMIT,
         openapi_config=None,
         logging_config=None,
@@ -74,6 +74,17 @@ def application(server: Server) -> Any:
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])
     return RequestLog(app, server.totals.count)
+
+
+def unloaded(server: Server) -> dict[str, str]:
+    """By path, the option with which a server holds the part that answers there, for parts that this one has not."""
+    options = {option.name: option for option in plugins.installed().options()}
+    return {
+        path: f"-{part.option} {options[part.option].example}" if part.option in options else f"-{part.option}"
+        for part in plugins.installed().parts()
+        if part.option not in server.parts
+        for path in part.paths
+    }
 
 
 class _HeadAsGet:

@@ -254,7 +254,7 @@ class Part:
 
     @hookimpl
     def golem_parts(self):
-        return [hookspecs.Part("clock", self.open)]
+        return [hookspecs.Part("clock", self.open, paths=("/time", "/api/time"))]
 
     def open(self, options):
         if options["clock"] == "broken":
@@ -288,6 +288,42 @@ def test_a_server_may_hold_a_part_and_no_conversation_model(monkeypatch, capsys)
     assert part.events == ["opened wall", "cancelled", "closed"]
     said = capsys.readouterr().err
     assert "clock: it ticks" in said and "no conversations, but clock" in said
+
+
+def test_a_path_of_a_part_that_is_not_loaded_names_its_option(monkeypatch) -> None:
+    found, part = plugins.Plugins(entry_points=[]), Part()
+    found.manager.register(part, "clock")
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    options = {option.name: option.default for option in CORE_OPTIONS} | OPTIONS
+    with TestClient(web.application(app.Server("none", options)), base_url="http://localhost") as client:
+        asked = client.post("/v1/embeddings", json={"input": "a"})
+        assert asked.status_code == 404
+        how = "nothing is loaded that answers there; start with -embed FILE"
+        assert asked.json()["error"]["message"] == f"there is no POST /v1/embeddings here: {how}"
+        assert client.get("/api//time/").json()["error"].endswith("start with -clock")
+        assert client.get("/v1/times").json()["error"]["message"] == "there is no GET /v1/times here"
+    server = app.Server("clock", options, parts={"clock": part})
+    with TestClient(web.application(server), base_url="http://localhost") as client:
+        assert client.get("/time").json()["error"]["message"] == "there is no GET /time here"
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [
+        ("/v1/embeddings", "-embed FILE"),
+        ("/api/embed", "-embed FILE"),
+        ("/v1/audio/transcriptions", "-stt DIR"),
+        ("/v1/images/generations", "-krea2 DIR"),
+        ("/v1/systemone", "-laya DIR"),
+    ],
+)
+def test_installed_packages_name_their_options(path, how) -> None:
+    option = how.split()[0].removeprefix("-")
+    if option not in [part.option for part in plugins.installed().parts()]:
+        pytest.skip(f"no package here has -{option}")
+    options = {each.name: each.default for each in plugins.options()} | {"addr": Address("127.0.0.1", 0)}
+    with TestClient(web.application(app.Server("none", options)), base_url="http://localhost") as client:
+        assert f"start with {how}" in client.post(path).text
 
 
 def test_a_part_that_cannot_be_had_ends_the_start(monkeypatch) -> None:

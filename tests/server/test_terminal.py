@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,31 @@ def test_nothing_piped_is_an_error(chat, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     with pytest.raises(GolemError, match="standard input is empty"):
         run(dict(OPTIONS))
+
+
+@pytest.mark.parametrize("prompt", ["", " \n"])
+def test_an_empty_prompt_is_an_error(chat, prompt) -> None:
+    with pytest.raises(GolemError, match="there is no prompt: the text of -p is empty"):
+        run(OPTIONS | {"prompt": prompt})
+
+
+@pytest.mark.parametrize(("budget", "shown"), [(1, "u"), (4, "user"), (10, "user:hello"), (11, "user:hello")])
+def test_an_answer_cut_by_its_budget_is_told_of_once(chat, capsys, budget, shown) -> None:
+    chat.answer_budget = budget
+    run(OPTIONS | {"prompt": "hello"})
+    output = capsys.readouterr()
+    assert output.out == f"{shown}\n"
+    count = "1 token" if budget == 1 else f"{budget} tokens"
+    said = f"the answer was cut after {count}; a larger -n lets it go on\n"
+    assert output.err == (said if budget <= 10 else "")
+
+
+def test_an_answer_cut_by_the_context_says_so(chat, capsys) -> None:
+    chat.answer_budget, chat.slot_context = 3, 20
+    draw = chat.engine.submit
+    chat.engine.submit = lambda request: draw(replace(request, max_tokens=2))
+    run(OPTIONS | {"prompt": "hello"})
+    assert capsys.readouterr().err == "the answer was cut after 2 tokens: the context of 20 is full; raise -context\n"
 
 
 def test_raw_text_is_completed_as_it_stands(chat, capsys) -> None:

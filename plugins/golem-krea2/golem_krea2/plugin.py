@@ -53,7 +53,7 @@ def golem_options() -> Iterable[Option]:
 
 @hookimpl
 def golem_parts() -> Iterable[Part]:
-    return [Part("krea2", load)]
+    return [Part("krea2", load, paths=("/v1/images/generations",))]
 
 
 def load(options: Mapping[str, Any]) -> Studio:

@@ -45,7 +45,7 @@ def golem_options() -> Iterable[Option]:
 
 @hookimpl
 def golem_parts() -> Iterable[Part]:
-    return [Part("stt", load)]
+    return [Part("stt", load, paths=("/v1/audio/transcriptions",))]
 
 
 def load(options: Mapping[str, Any]) -> Transcriber:

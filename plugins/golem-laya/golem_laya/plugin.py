@@ -20,7 +20,7 @@ def golem_options() -> Iterable[Option]:
 
 @hookimpl
 def golem_parts() -> Iterable[Part]:
-    return [Part("laya", load)]
+    return [Part("laya", load, paths=("/v1/systemone",))]
 
 
 def load(options: Mapping[str, Any]) -> Decider:
