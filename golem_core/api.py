@@ -160,7 +160,7 @@ def open_on(
         if not isinstance(model, role):
             raise Unsupported(f"{path} holds a {type(model).__name__}, which is not {what}")
         model = bind(model)
-        opened = kind.open({"device": device, "threads": threads, **options})
+        opened = kind.opened({"device": device, "threads": threads, **options})
         try:
             # the tokenizer's tables are built while the weights are read
             prepared = in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
@@ -181,7 +181,7 @@ def open_device(options: Mapping[str, Any]) -> Device:
     """
     from golem_core import plugins
 
-    return plugins.device(options["device"]).open(options)
+    return plugins.device(options["device"]).opened(options)
 
 
 class LoadedModel:

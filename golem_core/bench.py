@@ -240,7 +240,7 @@ def run(path: Path, wanted: Sequence[Workload], options: Mapping[str, Any]) -> d
         model = plugins.architecture(file.architecture).open(file)
         if not isinstance(model, ChatModel):
             raise Unsupported(f"{path} does not hold a conversation model")
-        device = kind.open(settings)
+        device = kind.opened(settings)
         try:
             slots = max(test.batch for test in wanted)
             compiled = device.compile(model.build(), slots=slots, context=max(test.positions for test in wanted))
@@ -250,7 +250,7 @@ def run(path: Path, wanted: Sequence[Workload], options: Mapping[str, Any]) -> d
                 "architecture": file.architecture,
                 **_size(file),
                 "device": device.name,
-                "processor": kind.probe(),
+                "processor": kind.probed(),
                 "threads": getattr(device, "threads", settings["threads"]),
                 "width": compiled.width,
                 "load_seconds": round(time.perf_counter() - start, 3),

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from golem_core import plugins
 from golem_core.background import collect_seldom, import_numpy
-from golem_core.errors import GolemError, Unsupported
+from golem_core.errors import GolemError
 from golem_core.options import Option
 
 __all__ = ["cli", "main", "option_command"]
@@ -176,9 +176,9 @@ def option_command(
     def call(**values: Any) -> None:
         given = {names.get(key, key): value for key, value in values.items()}
         if "device" in given:
-            source = click.get_current_context().get_parameter_source("device")
-            by_hand = source is click.core.ParameterSource.COMMANDLINE
-            given["device"] = plugins.installed().chosen_device(given, named_by_hand=by_hand)
+            source_of = click.get_current_context().get_parameter_source
+            by_hand = {names.get(key, key) for key in values if source_of(key) is ParameterSource.COMMANDLINE}
+            given["device"] = plugins.installed().chosen_device(given, by_hand=by_hand)
         act(given)
 
     parameters: list[click.Parameter] = [*(_parameter(option) for option in options), *extra, _version_option()]
@@ -305,10 +305,13 @@ def list_devices(as_json: bool) -> None:
     records = []
     for plugin, kind in plugins.installed().ask("golem_devices", DeviceType):
         try:
-            records.append({"name": kind.name, "plugin": plugin.name, "there": True, "description": kind.probe()})
-        except Unsupported as error:
-            reason = str(error).removeprefix(f"{kind.name}: ")
-            records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": reason})
+            records.append({"name": kind.name, "plugin": plugin.name, "there": True, "description": kind.probed()})
+        except Exception as error:  # a stranger's code: the other devices are listed all the same
+            reason = (
+                str(error).removeprefix(f"{kind.name}: ") if isinstance(error, GolemError) else plugins.reason(error)
+            )
+            told = " ".join(reason.split())
+            records.append({"name": kind.name, "plugin": plugin.name, "there": False, "description": told})
     if as_json:
         import json
 

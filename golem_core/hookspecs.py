@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
+from golem_core.errors import Unsupported
+
 if TYPE_CHECKING:
     import click
 
@@ -36,6 +38,22 @@ class DeviceType:
     name: str
     probe: Callable[[], str]
     open: Callable[[Mapping[str, Any]], Any]
+
+    def probed(self) -> str:
+        """What `probe` says; Unsupported too where a module that it imports is not installed."""
+        return self._whole(self.probe)
+
+    def opened(self, options: Mapping[str, Any]) -> Any:
+        """What `open` returns; Unsupported too where a module that it imports is not installed."""
+        return self._whole(self.open, options)
+
+    def _whole(self, act: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return act(*given)
+        except ImportError as error:
+            raise Unsupported(
+                f"{self.name}: {error}; install the package that brings this device again, with what it depends on"
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ __all__ = [
     "installed",
     "manager",
     "options",
+    "reason",
     "sampler_stages",
     "version",
 ]
@@ -96,7 +97,7 @@ class Plugins:
             loaded = load()
             self.manager.register(loaded, plugin.name)
         except (Exception, SystemExit) as error:  # a stranger's import may raise anything; it is reported by name
-            plugin.fail(_reason(error))
+            plugin.fail(reason(error))
             if self.manager.has_plugin(plugin.name):
                 self.manager.unregister(name=plugin.name)
             return
@@ -135,7 +136,7 @@ class Plugins:
             except Exception as error:  # as above: a stranger's code, reported by name
                 if plugin.name == CORE or (hook == "golem_endpoints" and isinstance(error, GolemError)):
                     raise  # a defect of ours, or a part that the user asked for and cannot have
-                plugin.fail(f"{hook}: {_reason(error)}")
+                plugin.fail(f"{hook}: {reason(error)}")
                 continue
             answers += [(plugin, record) for record in records]
         return answers
@@ -183,19 +184,26 @@ class Plugins:
             table.setdefault(record.name, []).append((plugin, record))
         return table
 
-    def chosen_device(self, options: Mapping[str, Any], *, named_by_hand: bool = False) -> str:
+    def chosen_device(self, options: Mapping[str, Any], *, by_hand: Collection[str] = ()) -> str:
         """The device that the options ask for: a switch with the name of a kind stands for `-device` and that name.
 
-        `named_by_hand`: "device" is no default.  Raises GolemError where several are asked for.
+        `by_hand` are the options of the command line, which beat those of variables.  Raises GolemError where several
+        devices are asked for.
         """
         named = options["device"]
+        base = named.partition(":")[0]
         switched = [kind for kind in self.devices() if options.get(kind) is True]
-        for kind in switched:
-            if len(switched) > 1 or named.partition(":")[0] not in ((kind,) if named_by_hand else ("cpu", kind)):
-                other = next((each for each in switched if each != kind), named)
-                raise GolemError(f"-{kind}: another device is asked for too, {other}")
-            named = named if named.partition(":")[0] == kind else kind
-        return named
+        typed = [kind for kind in switched if kind in by_hand]
+        if typed or "device" in by_hand:
+            switched = typed
+        if not switched:
+            return named
+        kind = switched[0]
+        yields = "device" not in by_hand and (base == "cpu" or bool(typed))
+        if len(switched) > 1 or not (base == kind or yields):
+            other = switched[1] if len(switched) > 1 else named
+            raise GolemError(f"-{kind}: another device is asked for too, {other}")
+        return named if base == kind else kind
 
     def sampler_stages(self) -> list[SamplerStage]:
         """Every stage of the sampler chain, by position."""
@@ -286,7 +294,8 @@ def _of(caller: pluggy.HookCaller, plugin: object) -> list[pluggy.HookImpl]:
     return [impl for impl in caller.get_hookimpls() if impl.plugin is plugin]
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """What a stranger's code raised, in one line with its kind."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

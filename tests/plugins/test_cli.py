@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from golem_core import cli, plugins
+from golem_core import Unsupported, cli, open_device, plugins
 from golem_core.options import Address, Option, address, duration
 
 
@@ -184,7 +184,37 @@ def test_devices_say_what_is_there_and_what_is_missing(golem, package) -> None:
     assert records["cpu"]["there"]
 
 
-def test_a_switch_with_the_name_of_a_kind_chooses_the_device(golem, package) -> None:
+def test_a_device_whose_package_is_not_whole_is_one_line(golem, package) -> None:
+    package(
+        "golem-abacus",
+        "1",
+        "abacus",
+        """
+        from golem_core import DeviceType, hookimpl
+
+        def lacking(*_):
+            import beads_that_are_nowhere
+
+        def broken(*_):
+            raise ValueError("bent\\nrods")
+
+        @hookimpl
+        def golem_devices():
+            return [DeviceType("abacus", lacking, lacking), DeviceType("soroban", broken, broken)]
+        """,
+    )
+    status, listing, complaint = golem("devices")
+    assert (status, complaint) == (0, "")
+    assert re.search(r"^cpu: .* processors", listing, re.M)
+    assert "\nabacus: No module named 'beads_that_are_nowhere'; install the package" in listing
+    assert "\nsoroban: ValueError: bent rods\n" in listing
+    records = {record["name"]: record for record in json.loads(golem("devices", "--json")[1])}
+    assert not records["abacus"]["there"]
+    with pytest.raises(Unsupported, match="abacus: No module named 'beads_that_are_nowhere'; install"):
+        open_device({"device": "abacus"})
+
+
+def test_a_switch_with_the_name_of_a_kind_chooses_the_device(golem, package, monkeypatch) -> None:
     package(
         "golem-abacus",
         "1",
@@ -207,6 +237,17 @@ def test_a_switch_with_the_name_of_a_kind_chooses_the_device(golem, package) -> 
         status, _, complaint = golem("serve", "-abacus", "-device", other)
         assert (status, complaint) == (1, f"golem: -abacus: another device is asked for too, {other}\n")
     assert plugins.installed().device("abacus:1").name == "abacus"
+
+    monkeypatch.setenv("GOLEM_ABACUS", "1")
+    assert golem("serve")[1]["device"] == "abacus"
+    assert golem("serve", "-device", "cpu")[1]["device"] == "cpu"
+    assert golem("serve", "-device", "abacus:1")[1]["device"] == "abacus:1"
+    monkeypatch.setenv("GOLEM_DEVICE", "radio")
+    assert golem("serve")[0] == 1
+    assert golem("serve", "-abacus")[1]["device"] == "abacus"
+    monkeypatch.setenv("GOLEM_DEVICE", "abacus:1")
+    assert golem("serve", "-abacus")[1]["device"] == "abacus:1"
+    assert golem("serve", "-device", "cpu")[1]["device"] == "cpu"
     assert "abacus: one\nabacus: two\n" in golem("devices")[1]
 
 

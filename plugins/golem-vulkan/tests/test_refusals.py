@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from golem_vulkan import plugin
+from golem_vulkan import api, plugin
 from golem_vulkan.adapters import choose
 from golem_vulkan.needs import Needs
 
@@ -27,6 +28,21 @@ def test_a_device_that_lacks_something(device):
     poor = replace(device.adapter, missing=("64-bit integers (shaderInt64)", "subgroups of 8 (it has 4)"))
     with pytest.raises(Unsupported, match=r"lacks 64-bit integers \(shaderInt64\); subgroups of 8"):
         choose([poor], None)
+
+
+def test_bindings_that_are_not_installed(monkeypatch):
+    class Hidden:
+        def find_spec(self, name, path=None, target=None):
+            if name == "vulkan":
+                raise ModuleNotFoundError("No module named 'vulkan'", name=name)
+
+    monkeypatch.delitem(sys.modules, "vulkan", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Hidden(), *sys.meta_path])
+    api.bindings.cache_clear()
+    (kind,) = plugin.golem_devices()
+    for use in (kind.probed, lambda: kind.opened({"device": "vulkan"})):
+        with pytest.raises(Unsupported, match="vulkan: No module named 'vulkan'; install"):
+            use()
 
 
 def test_words_where_a_number_stands():
