@@ -8,6 +8,7 @@ Format: the safetensors project's README, section "Format".
 from __future__ import annotations
 
 import json
+import re
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -24,6 +25,7 @@ MAX_HEADER_BYTES = 100_000_000  # The format's own limit.
 MAX_JSON_BYTES = 32_000_000  # Of config.json and an index.
 MAX_DIMENSIONS = 8
 MAX_ELEMENTS = 2**60
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 INDEX = "model.safetensors.index.json"
 
 
@@ -180,6 +182,8 @@ def _parse(data: bytes, what: str) -> dict[str, Any]:
 
     try:
         value = json.loads(data.decode(), object_pairs_hook=unique)
+        if SURROGATE.search(data):  # a pair is one character; half of one is none
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise BadFile(f"{what}: nested too deeply") from None
     except ValueError as error:  # Also what is not UTF-8, and numbers of thousands of digits.

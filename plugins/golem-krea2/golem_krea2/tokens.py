@@ -5,6 +5,8 @@ The tokenizer's folder holds `vocab.json`, `merges.txt` and `tokenizer_config.js
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,7 +43,7 @@ class Tokens:
         from tokenizers.normalizers import NFC
         from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-        if not directory.is_dir():
+        if not os.path.isdir(directory):
             raise BadFile(f"{directory}: a folder with vocab.json, merges.txt and tokenizer_config.json was expected")
         vocabulary = _vocabulary(directory / "vocab.json")
         merges = _merges(directory / "merges.txt")
@@ -142,11 +144,15 @@ def _unweighted(text: str) -> str:
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
+    from tokenizers.pre_tokenizers import ByteLevel
+
     ids = dict(read_json(path))
     if not ids or not all(type(id) is int and 0 <= id < 1 << 31 for id in ids.values()):
         raise BadFile(f"{path}: an object of texts and their ids was expected")
     if len(set(ids.values())) != len(ids) or max(ids.values()) != len(ids) - 1:
         raise BadFile(f"{path}: the ids are not those from 0 to {len(ids) - 1}, each once")
+    if missing := sorted(set(ByteLevel.alphabet()) - ids.keys()):
+        raise BadFile(f"{path}: there is no token {missing[0]!r}; every byte needs one")
     return ids
 
 
@@ -182,7 +188,7 @@ def _added(path: Path) -> dict[int, str]:
         raise config.bad("added_tokens_decoder", table, "an object of tokens was expected")
     found = {}
     for key in table:
-        if not key.isdecimal() or len(key) > 9:
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
             raise config.bad("added_tokens_decoder", key, "whole numbers were expected as its keys")
         entry = table[key]
         text = entry.get("content") if isinstance(entry, dict) else None
