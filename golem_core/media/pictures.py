@@ -45,7 +45,7 @@ def decode_picture(data: bytes) -> np.ndarray:
         if width * height > MOST_PIXELS:
             raise _bad(f"it has {width} × {height} pixels; {MOST_PIXELS} at most are taken")
         try:
-            if getattr(image, "is_animated", False):
+            if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with a preview or its depth
                 raise _bad("it is animated; send one frame")
             image.load()
             return _rgb(image, _TURNS.get(image.getexif().get(_ORIENTATION, 1)))

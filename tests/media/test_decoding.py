@@ -84,6 +84,19 @@ def test_a_picture_is_turned_upright(orientation):
     np.testing.assert_array_equal(decoded(stored, "PNG", exif=exif.tobytes()), upright)
 
 
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_photo_with_a_second_picture_in_its_file_is_its_first(orientation):
+    """What telephones write: a JPEG file behind which a preview or a map of brightness stands."""
+    photo = Image.fromarray(np.full((32, 48, 3), (200, 100, 50), np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    out = io.BytesIO()
+    photo.save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))], exif=exif)
+    got = decode_picture(out.getvalue())
+    assert got.shape == ((32, 48, 3) if orientation == 1 else (48, 32, 3))
+    assert np.abs(got.astype(int) - (200, 100, 50)).max() <= 3
+
+
 def test_resizing_is_pillow_s():
     image = picture(90, 60)
     for how in ("bicubic", "bilinear"):
