@@ -7,10 +7,10 @@ it expected.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -141,7 +141,7 @@ def origins(text: str) -> tuple[str, ...]:
 
 def folder(text: str) -> str:
     """Read the path of a folder that is there."""
-    if not Path(text).is_dir():
+    if not os.path.isdir(text):
         raise ValueError("expected a folder that is there")
     return text
 

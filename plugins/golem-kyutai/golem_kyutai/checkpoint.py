@@ -6,6 +6,7 @@ name.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ class Checkpoint:
     def open(cls, path: str | Path) -> Checkpoint:
         """Raises BadFile or Unsupported naming the file at fault, or what is missing."""
         path = Path(path)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise BadFile(
                 f"{path}: a directory with model.safetensors, mimi*.safetensors and tokenizer*.model is needed"
             )

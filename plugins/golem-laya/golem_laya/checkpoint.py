@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ class Checkpoint:
     def open(cls, path: str | Path) -> Checkpoint:
         """Raises BadFile or Unsupported naming the file at fault."""
         path = Path(path)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise BadFile(f"{path}: a directory with model.safetensors, encoder/ and tokenizer/ was expected")
         settings = read_json(path / "rl_agent_config.json")
         budget = Budget(_count(settings, "max_len"), _count(settings, "head_max_len"))
