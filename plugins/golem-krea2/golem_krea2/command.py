@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,25 +91,59 @@ def check_target(out: str, force: bool) -> None:
         if sys.stdout.isatty():
             raise GolemError('-o -: standard output is a terminal; name a file, or pipe it, as in "-o - | display"')
         return
-    path = Path(out)
-    if path.is_dir():
+    mode = _mode(out)
+    if mode is not None and stat.S_ISDIR(mode):
         raise GolemError(f"-o {out}: this is a folder")
-    if path.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise GolemError(f"-o {out}: the file is there; write over it with -force")
-    if not path.absolute().parent.is_dir():
-        raise GolemError(f"-o {out}: there is no folder {path.absolute().parent}")
+    path = Path(out).resolve()
+    if not os.path.isdir(path.parent):
+        raise GolemError(f"-o {out}: there is no folder {path.parent}")
+    plain = mode is None or stat.S_ISREG(mode)
+    if not (os.access(path.parent, os.W_OK | os.X_OK) if plain else os.access(path, os.W_OK)):
+        raise GolemError(f"-o {out}: it may not be written: {os.strerror(errno.EACCES)}")
+
+
+def _mode(out: str) -> int | None:
+    """Of what is there under that name, a link being what it leads to; None for nothing."""
+    try:
+        return os.stat(out).st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise GolemError(f"-o {out}: {error.strerror or error}") from None
 
 
 def write(out: str, data: bytes, force: bool) -> None:
-    if out == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
+    """Raises GolemError where that cannot be, and then no part of the picture is left, and a file that was there is as
+    it was."""
     try:
-        with open(out, "wb" if force else "xb") as file:
-            file.write(data)
+        if out == "-":
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        elif (mode := _mode(out)) is not None and not stat.S_ISREG(mode):
+            Path(out).write_bytes(data)
+        else:
+            _write_whole(Path(out), data, force)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise GolemError(f"-o {out}: {error.strerror or error}") from None
+
+
+def _write_whole(path: Path, data: bytes, force: bool) -> None:
+    """The file is written under a name of its own, and takes the place of another once it is whole."""
+    final = path.resolve() if force else path
+    written = final.with_name(f".golem-{os.getpid()}.part") if force else final
+    file = written.open("xb")
+    try:
+        with file:
+            file.write(data)
+        if force:
+            os.replace(written, final)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
 
 
 class Bars:

@@ -45,7 +45,7 @@ def described(settings: Settings, model: str) -> dict[str, str]:
         "CFG scale": shortest(settings.cfg),
         "Seed": settings.seed,
         "Size": f"{settings.width}x{settings.height}",
-        "Model": model,
+        "Model": model.encode(errors="replace").decode(),
         "Version": software,
     }
     lines.append(", ".join(f"{name}: {value}" for name, value in facts.items()))

@@ -131,6 +131,15 @@ def _text(field: str, text: str) -> str:
         raise BadRequest(f"{field}: {len(text)} characters, at most {LONGEST}", param=field)
     if "\0" in text:
         raise BadRequest(f"{field}: there is a zero character in it, got {shown(text)}", param=field)
+    return _unicode(field, text)
+
+
+def _unicode(field: str, text: str) -> str:
+    """A text that a file can tell: what a command line has in another encoding than UTF-8 is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"{field}: it is not UTF-8, got {text[:40]!a}", param=field) from None
     return text
 
 
@@ -185,4 +194,4 @@ def _lora(name: str | None) -> str | None:
             f"{shown(name)}",
             param="lora",
         )
-    return name
+    return _unicode("lora", name)

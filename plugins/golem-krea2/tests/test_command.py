@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
+from golem_krea2.command import write
 from PIL import Image
 
 from golem_core import DeviceType, cli, hookimpl, plugins
@@ -74,6 +78,73 @@ def test_a_file_that_is_there_is_left_alone(golem, tmp_path):
     assert (tmp_path / "fox.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_target_that_cannot_be_written_is_known_before_anything_is_drawn(golem, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "nowhere.png").symlink_to(tmp_path / "none" / "fox.png")
+    (tmp_path / "link.png").symlink_to(tmp_path / "fox.png")
+    (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
+    for arguments, said in {
+        ("-o", "x" * 300): "-o x+: File name too long",
+        ("-o", "file/fox.png"): "-o file/fox.png: Not a directory",
+        ("-o", "link.png"): "-o link.png: the file is there",
+        ("-o", "nowhere.png", "-force"): "-o nowhere.png: there is no folder .*none",
+        ("-o", "round.png", "-force"): "-o round.png: Too many levels of symbolic links",
+    }.items():
+        found = golem("a red fox", *arguments, *SMALL)
+        assert re.match(said, str(found.error)) and "krea2: encoder" not in found.err, arguments
+    assert golem("a red fox", "-o", "link.png", "-force", *SMALL).error is None
+    assert (tmp_path / "link.png").is_symlink() and (tmp_path / "fox.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "nowhere.png", "link.png", "round.png", "fox.png"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_known_before_anything_is_drawn(golem, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    found = golem("a red fox", "-o", "closed/fox.png", *SMALL)
+    assert "-o closed/fox.png: it may not be written" in str(found.error) and "krea2: encoder" not in found.err
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("force", [False, True])
+def test_what_cannot_be_written_whole_is_not_written_at_all(monkeypatch, tmp_path, error, force):
+    target = tmp_path / "fox.png"
+    if force:
+        target.write_bytes(b"mine")
+    opened = Path.open
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            self.file.write(data[:3])
+            raise error
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            self.file.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda self, *args: Full(opened(self, *args)))
+        with pytest.raises((GolemError, KeyboardInterrupt)) as told:
+            write(str(target), b"a picture", force)
+    assert isinstance(told.value, KeyboardInterrupt) or str(told.value) == f"-o {target}: No space left on device"
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([b"mine"] if force else [])
+    write(str(target), b"a picture", force)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"a picture"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_what_is_no_plain_file_is_written_to_and_not_replaced():
+    with pytest.raises(GolemError, match="-o /dev/full: No space left on device"):
+        write("/dev/full", b"a picture", True)
+    assert Path("/dev/full").is_char_device()
+    write("/dev/null", b"a picture", True)
+    assert Path("/dev/null").is_char_device()
+
+
 def test_settings_reach_the_file(golem, tmp_path):
     found = golem(
         *("a red fox", "--out", "fox.png", "--size", "96x64", "-steps", "2", "-seed", str(2**64 - 1), "-cfg", "2.5"),
@@ -92,6 +163,7 @@ def test_settings_reach_the_file(golem, tmp_path):
         (("a fox", "-size", "100x100"), "size: 100x100 has a side of 100"),
         ((" ",), "prompt: there is nothing to draw"),
         (("a fox", "-lora", "../x"), "lora: expected the name of a file"),
+        (("caf\udce9",), "prompt: it is not UTF-8"),
         (("a fox", "-lora", "x.safetensors"), "lora: there is no 'x.safetensors'"),
         (("a fox", "-o", "none/fox.png"), "-o none/fox.png: there is no folder "),
         (("a fox", "-o", "."), "-o .: this is a folder"),

@@ -136,6 +136,15 @@ def test_a_lora_is_a_bare_name(name):
     assert refused.value.param == "lora"
 
 
+@pytest.mark.parametrize("field", ["prompt", "negative", "lora"])
+def test_what_is_not_unicode_is_refused(field):
+    """As a command line has it whose bytes are no UTF-8."""
+    given = {"prompt": "a fox", field: "caf\udce9.safetensors"}
+    with pytest.raises(BadRequest, match=r"it is not UTF-8, got 'caf\\udce9\.safetensors'") as refused:
+        Settings.checked(**given)
+    assert refused.value.param == {"negative": "negative_prompt"}.get(field, field)
+
+
 def test_no_lora_and_no_strength():
     assert asked(lora="").lora is None
     off = asked(lora="a b (1).safetensors", lora_strength=0)
