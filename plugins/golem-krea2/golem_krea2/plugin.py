@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import Option, Part, Server, hookimpl
+from golem_core import GolemError, Option, Part, Server, hookimpl
 
 if TYPE_CHECKING:
     import click
@@ -66,6 +66,9 @@ def load(options: Mapping[str, Any]) -> Studio:
 def golem_endpoints(server: Server) -> Iterable[Any]:
     studio = server.parts.get("krea2")
     if studio is None:
+        for option in golem_options():
+            if not option.default and server.options.get(option.name):
+                raise GolemError(f"-{option.name}: it goes with -krea2 DIR, and none is named")
         return []
     from golem_krea2.endpoint import handler
 

@@ -6,6 +6,7 @@ has a device of its own, closed behind it, so that what it took is given back wh
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import BadFile, BadRequest, Device, Unavailable, free_memory, open_device
+from golem_core import BadFile, BadRequest, Device, GolemError, Unavailable, free_memory, open_device
 from golem_krea2 import noise
 from golem_krea2.checkpoint import Files
 from golem_krea2.dit import DiT
@@ -131,7 +132,7 @@ class Studio:
             ids, _ = self.files.tokens.prompt(text, brackets=self._brackets)
             if len(ids) > LIMIT:
                 raise BadRequest(f"{field}: {len(ids)} tokens with what stands around it, at most {LIMIT}", param=field)
-        if settings.lora is not None and not (self.files.loras / settings.lora).is_file():
+        if settings.lora is not None and not os.path.isfile(self.files.loras / settings.lora):
             raise BadRequest(f"lora: there is no {settings.lora!r} in the LoRA folder", param="lora")
 
     # ------------------------------------------------------------ drawing
@@ -212,7 +213,9 @@ class Studio:
 
             start, levels = noise.TwisterNoise(settings.seed)(shape), below_one(sigmas(settings.steps))
             latent = start
-            for step, latent in enumerate(sample(answer, start, levels, fresh), 1):  # noqa: B007 - the last is meant
+            for step, latent in enumerate(sample(answer, start, levels, fresh), 1):
+                if not np.isfinite(latent).all():
+                    raise GolemError(f"the DiT gave numbers that are not finite in step {step}")
                 told(step)
         return latent
 
@@ -260,7 +263,7 @@ class Studio:
         path = self.files.loras / settings.active_lora
         try:
             found = path.stat()
-            key = settings.active_lora, found.st_mtime_ns, found.st_size
+            key = settings.active_lora, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
             if self._lora[0] != key:
                 self._lora = (None, None)
                 self._lora = (key, self._networks.lora(path, self.files))

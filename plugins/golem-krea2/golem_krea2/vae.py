@@ -12,7 +12,7 @@ from math import sqrt
 
 import numpy as np
 
-from golem_core import Columns, Device, Graph, Pass, Value, Weight
+from golem_core import Columns, Device, GolemError, Graph, Pass, Value, Weight
 from golem_krea2.checkpoint import Files
 from golem_krea2.shapes import UPS, VaeShape
 from golem_krea2.tensors import Tensors, vector
@@ -123,8 +123,13 @@ class Decoder:
         self._size: tuple[int, int] | None = None
 
     def decode(self, z: np.ndarray) -> np.ndarray:
-        """The picture uint8 (8 h, 8 w, 3) of the sampler's latent z (16, h, w)."""
+        """The picture uint8 (8 h, 8 w, 3) of the sampler's latent z (16, h, w).
+
+        Raises GolemError where the network gives numbers that are not finite.
+        """
         y = self.raw(unscaled(np.asarray(z, np.float32)))
+        if not np.isfinite(y).all():
+            raise GolemError("the decoder gave numbers that are not finite")
         return (np.clip((y + 1) / 2, 0, 1) * 255).astype(np.uint8)
 
     def raw(self, z: np.ndarray) -> np.ndarray:

@@ -99,6 +99,18 @@ def test_the_directory_is_looked_at_before_anything_else(directory, tmp_path):
         assert len(found.stderr.splitlines()) == 1
 
 
+@pytest.mark.skipif(not CHAT.exists(), reason="golem-gemma's tiny model is not here")
+def test_options_beside_no_directory_are_refused():
+    chat = ("-model", str(CHAT), "-context", "256")
+    for arguments, name in ((["-krea2-keep"], "keep"), (["-krea2-vae", "x"], "vae")):
+        command = [*GOLEM, "serve", *chat, *arguments, "-addr", "127.0.0.1:0"]
+        found = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+        assert found.returncode == 1
+        assert found.stderr.splitlines()[-1] == f"golem: -krea2-{name}: it goes with -krea2 DIR, and none is named"
+    with served(*chat) as server:
+        assert httpx.get(f"{server.url}/v1/models").status_code == 200
+
+
 def test_stopping_while_a_picture_is_drawn(directory):
     with served("-krea2", str(directory)) as server, ThreadPoolExecutor(1) as pool:
         body = {**ASKED, "steps": 100, "size": "512x512", "stream": True}

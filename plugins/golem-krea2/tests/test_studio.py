@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +22,6 @@ SMALL = Settings("a cat", width=64, height=64, steps=3, seed=5)
 
 
 def with_(**changes) -> Settings:
-    from dataclasses import replace
-
     return replace(SMALL, **changes)
 
 
@@ -118,8 +118,6 @@ def test_guidance_is_that_of_the_denoised_latents(files, devices, fakes):
         def decode(self, z):
             seen[len(seen)] = z.copy()
             return super().decode(z)
-
-    from dataclasses import replace
 
     log = fakes.Log()
     networks = replace(log.networks(), decoder=lambda files, device: Decoder(log))
@@ -297,6 +295,24 @@ def test_a_listener_that_breaks(studio, devices):
     assert not devices.open
 
 
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_no_picture_is_made_of_what_is_no_number(files, devices, fakes, poison):
+    class Poisoned(fakes.FakeDiT):
+        def velocity(self, z, sigma, text, strength=1.0):
+            v = super().velocity(z, sigma, text, strength)
+            if sum(each.startswith("step") for each in self.log.events) == 2:
+                v[0, 0, 0] = poison
+            return v
+
+    log = fakes.Log()
+    dit = lambda files, device, lora, columns, progress: Poisoned(log, lora, columns, progress)
+    made = replace(log.networks(), dit=dit)
+    told: list[int] = []
+    with pytest.raises(GolemError, match="the DiT gave numbers that are not finite in step 2"):
+        Studio(files, devices, networks=made).draw(with_(steps=4), told.append)
+    assert told == [1] and not devices.open and "decode" not in log.events
+
+
 def test_no_thread_is_left(studio):
     before = threading.active_count()
     studio.draw(SMALL)
@@ -361,6 +377,18 @@ def test_a_lora_that_changed_is_read_again(studio, log, loras):
     assert log.events.count("read 1.safetensors") == 2
 
 
+def test_a_lora_in_the_place_of_another_is_read_though_size_and_time_are_the_same(studio, log, loras):
+    path = loras / "1.safetensors"
+    os.utime(path, (1e9, 1e9))
+    studio.draw(with_(lora=path.name))
+    other = loras / "other"
+    other.write_bytes(b"y")
+    os.utime(other, (1e9, 1e9))
+    other.replace(path)
+    studio.draw(with_(lora=path.name))
+    assert log.events.count("read 1.safetensors") == 2
+
+
 def test_a_strength_of_nought_is_no_lora(studio, log, loras):
     studio.draw(with_(lora="1.safetensors", lora_strength=0.0))
     assert "open dit" in log.events and not any(each.startswith("read") for each in log.events)
@@ -383,6 +411,12 @@ def test_a_lora_that_is_not_there(studio):
         studio.check(with_(lora="x.safetensors"))
     with pytest.raises(BadRequest, match=r"lora: 'x\.safetensors' cannot be read: No such file"):
         studio.draw(with_(lora="x.safetensors"))
+
+
+def test_a_name_that_no_file_can_have_is_no_lora(studio):
+    for name in ("é" * 200 + ".safetensors", "\udce9.safetensors"):
+        with pytest.raises(BadRequest, match="there is no"):
+            studio.check(with_(lora=name))
 
 
 def test_a_folder_is_no_lora(studio):
