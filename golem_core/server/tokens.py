@@ -93,11 +93,17 @@ def _tokenize(chat: LoadedChat, body: bytes) -> Tokens:
         raise BadRequest("content: there is no text to cut into tokens", param="content")
     tokenizer = chat.model.tokenizer
     parts = [request.content] if isinstance(request.content, str) else request.content
+    parse_special = request.parse_special is not False
     ids: list[int] = []
-    for index, part in enumerate(parts):
+    first = 0
+    if request.add_special and parts and isinstance(parts[0], str):
+        ids += tokenizer.encode(parts[0], add_special=True, parse_special=parse_special)
+        first = 1
+    rest = parts[first:]
+    texts = tokenizer.encode_many([part for part in rest if isinstance(part, str)], parse_special=parse_special)
+    for index, part in enumerate(rest, first):
         if isinstance(part, str):
-            special = bool(request.add_special) and index == 0
-            ids += tokenizer.encode(part, add_special=special, parse_special=request.parse_special is not False)
+            ids += next(texts)
         else:
             ids.append(_token(chat, part, f"content[{index}]", "content"))
     if not request.with_pieces:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -34,10 +34,15 @@ class RankedMergeTokenizer(Tokenizer):
         self._merges = merges
 
     def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
-        ids = self._segmenter.encode(text, add_special_tokens=False).ids
-        if self.vocab_size in ids:  # a byte without a token yields none
-            ids = [id for id in ids if id != self.vocab_size]
-        return ids
+        return self._known(self._segmenter.encode(text, add_special_tokens=False).ids)
+
+    def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:
+        texts = [text for text, _ in fragments]
+        return (self._known(each.ids) for each in self._segmenter.encode_batch_fast(texts, add_special_tokens=False))
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """Without what stands for bytes that have no token: these yield none."""
+        return [id for id in ids if id != self.vocab_size] if self.vocab_size in ids else ids
 
     def _model(self, alphabet: list[str], **options: bool) -> Any:
         """The library's model over `vocabulary` and `merges`; `alphabet`: what stands for the 256 bytes.
@@ -136,6 +141,9 @@ class CharacterTokenizer(RankedMergeTokenizer):
             elif part:
                 ids += super()._encode(part, after_special)
         return ids
+
+    def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:
+        return Tokenizer._encode_many(self, fragments) if self._runs else super()._encode_many(fragments)
 
     @cached_property
     def _runs(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ written here in its wire format (protobuf; sentencepiece_model.proto has the fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -46,9 +46,17 @@ class ScoredMergeTokenizer(Tokenizer):
         )
 
     def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
-        if after_special and self.add_space_prefix:
-            text = " " + text
-        ids = self._segmenter.encode(text)
+        return self._known(self._segmenter.encode(self._prefixed(text, after_special)))
+
+    def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:
+        texts = [self._prefixed(*each) for each in fragments]
+        return map(self._known, self._segmenter.encode(texts, num_threads=1))  # it starts its threads in each call
+
+    def _prefixed(self, text: str, after_special: bool) -> str:
+        return " " + text if after_special and self.add_space_prefix else text
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """With the vocabulary's own unknown token.  Raises BadRequest where it has none."""
         outside = self.vocab_size  # the model's own unknown piece, behind the vocabulary
         if outside in ids:
             unknown = self.vocabulary.unknown

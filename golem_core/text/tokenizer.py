@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,8 @@ from golem_core.text.vocabulary import (
 )
 
 _LONGEST_CHARACTER = 4  # bytes
+_BATCH = 256
+"""Texts that a library is handed at once; of more, its results don't stay in the processor's caches."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -83,6 +85,24 @@ class Tokenizer:
         if add_special and self.add_eos:
             ids.append(self.eos)  # type: ignore[arg-type]
         return ids
+
+    def encode_many(self, texts: Sequence[str], *, parse_special: bool = False) -> Iterator[list[int]]:
+        """What `encode(text, parse_special=...)` gives for each text, in less time where they are many and short."""
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            cut = [self._cut(t if t.isascii() else _SURROGATE.sub("\ufffd", t), parse_special) for t in batch]
+            fragments = [
+                (part, at == 0 or isinstance(parts[at - 1], int))
+                for parts in cut
+                for at, part in enumerate(parts)
+                if isinstance(part, str)
+            ]
+            segmented = iter(self._encode_many(fragments) if fragments else ())
+            for parts in cut:
+                if len(parts) == 1 and isinstance(parts[0], str):
+                    yield next(segmented)
+                    continue
+                yield [id for part in parts for id in ((part,) if isinstance(part, int) else next(segmented))]
 
     def at_least(self, text: str) -> int:
         """A number of ids that `encode(text)` does not go below, known without segmenting: from the longest token.
@@ -157,6 +177,10 @@ class Tokenizer:
         It may end after more than `limit` ids.
         """
         raise NotImplementedError
+
+    def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:
+        """`_encode` of each of several fragments (one at least), which come with their `after_special`."""
+        return (self._encode(text, after_special) for text, after_special in fragments)
 
     def _bytes(self, text: str) -> bytes:
         """What a normal token's text stands for."""

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,6 +158,9 @@ class FakeTokenizer:
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) for character in text]
+
+    def encode_many(self, texts: Sequence[str], *, parse_special: bool = False) -> Iterator[list[int]]:
+        return (self.encode(text, add_special=False, parse_special=parse_special) for text in texts)
 
     def at_least(self, text: str) -> int:
         return len(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 import threading
 import time
@@ -144,6 +145,36 @@ def test_the_first_texts_may_come_from_several_threads_at_once():
 
 
 # Special tokens
+
+
+@pytest.mark.parametrize("parse_special", [False, True])
+def test_many_texts_become_what_each_of_them_becomes_alone(any_tokenizer, parse_special):
+    vocabulary = any_tokenizer.vocabulary
+    specials = [text for text, kind in zip(vocabulary.texts, vocabulary.kinds.tolist(), strict=True) if kind in (3, 4)]
+    assert specials
+    dice = random.Random(5)
+    pieces = [*specials, *vocabulary.texts[:40], " ", "  ", "\n", "\n\n\n", "a", "é", "日", "\ud800", "\x00", "🙂"]
+    texts = ["", *("".join(dice.choices(pieces, k=dice.randrange(7))) for _ in range(700)), ""]
+    alone = [any_tokenizer.encode(text, parse_special=parse_special) for text in texts]
+    assert any(alone) and list(any_tokenizer.encode_many(texts, parse_special=parse_special)) == alone
+    assert list(any_tokenizer.encode_many([])) == []
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        byte_level(without=byte_alphabet()[7]),
+        {**scored(), "tokenizer.ggml.add_space_prefix": True},
+        metadata("llama", [("<unk>", 2, 0.0), ("a", NORMAL, -1.0), ("b", NORMAL, -1.0)], add_bos_token=False),
+    ],
+    ids=["a-byte-without-a-token", "a-blank-in-front", "an-unknown-token"],
+)
+def test_many_texts_keep_the_rules_of_their_vocabulary(meta):
+    tokenizer = tokenizer_from_metadata(meta)
+    texts = ["a\x07b ab", "ab", "", "ab<turn>ab<tag>c", "ab?"]
+    for parse_special in (False, True):
+        alone = [tokenizer.encode(text, parse_special=parse_special) for text in texts]
+        assert list(tokenizer.encode_many(texts, parse_special=parse_special)) == alone
 
 
 def test_control_tokens_are_text_unless_parsed(any_tokenizer):
