@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from golem_core.engine import Generation
 
-__all__ = ["Entry", "RequestLog", "duration", "entry", "note_request", "say"]
+__all__ = ["Entry", "RequestLog", "duration", "entry", "note_refusal", "note_request", "say"]
 
 _KEY = "golem.entry"
 
@@ -78,6 +78,11 @@ def entry(scope: Any) -> Entry:
 def note_request(request: Any, text: str) -> None:
     """Adds what a handler has to say to the log line of its request."""
     entry(request.scope).notes.append(text)
+
+
+def note_refusal(request: Any, message: str) -> None:
+    """Ends the log line of a request with why a stream that had begun could not go on."""
+    entry(request.scope).refusal = message
 
 
 class RequestLog:

@@ -8,13 +8,14 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, post
 from msgspec import Meta
 
-from golem_core import ByteStream, Server, described, note_request, refusal_of, unless_gone
+from golem_core import ByteStream, Server, described, note_refusal, note_request, refusal_of, unless_gone
 from golem_krea2.request import ImageRequest, Settings, read
 from golem_krea2.studio import Drawn, Studio
 
@@ -62,9 +63,14 @@ def handler(server: Server, studio: Studio) -> Any:
     async def in_turn(request: Request, settings: Settings, told: Callable[[int], None]) -> Drawn:
         """A picture when those before are done.  Cancelled, it ends when the step under way does."""
         asked, stop = time.perf_counter(), threading.Event()
-        async with turn:
+        note = f"{settings.width}x{settings.height}, {settings.steps} steps, seed {settings.seed}"
+        try:
+            await turn.acquire()
+        except asyncio.CancelledError:
+            note_request(request, f"{note}, given up while queued")
+            raise
+        try:
             waited = time.perf_counter() - asked
-            note = f"{settings.width}x{settings.height}, {settings.steps} steps, seed {settings.seed}"
             loop = asyncio.get_running_loop()
             work = loop.run_in_executor(None, studio.draw, settings, told, stop.is_set)
             try:
@@ -75,9 +81,14 @@ def handler(server: Server, studio: Studio) -> Any:
                 work.exception()
                 note_request(request, f"{note}, given up")
                 raise
+            except Exception:
+                note_request(request, note)  # the line ends with the reason
+                raise
             queued = f", queued {waited:.3f}s" if waited >= 0.01 else ""
             note_request(request, f"{note}, {drawn.seconds:.3f}s{queued}")
             return drawn
+        finally:
+            turn.release()
 
     @post(PATH, status_code=200, name=PATH, **described(
         body=ImageRequest, answer=Pictures, stream=("text/event-stream", Progress | Completed)
@@ -94,7 +105,7 @@ def handler(server: Server, studio: Studio) -> Any:
             def draw(told: Callable[[int], None]) -> asyncio.Task[Drawn]:
                 return asyncio.create_task(in_turn(request, settings, told))
 
-            return ByteStream(events(settings, draw), "text/event-stream")
+            return ByteStream(events(settings, draw, partial(note_refusal, request)), "text/event-stream")
         drawn = await unless_gone(request.receive, in_turn(request, settings, lambda step: None))
         picture = Picture(encoded(drawn), settings.prompt, settings.seed)
         return Response(msgspec.json.encode(Pictures(int(time.time()), [picture])), media_type="application/json")
@@ -110,9 +121,10 @@ def checked(studio: Studio, body: bytes) -> tuple[Settings, bool]:
 
 
 async def events(
-    settings: Settings, draw: Callable[[Callable[[int], None]], asyncio.Task[Drawn]]
+    settings: Settings, draw: Callable[[Callable[[int], None]], asyncio.Task[Drawn]], failed: Callable[[str], None]
 ) -> AsyncGenerator[bytes, None]:
-    """An event after every step, then the picture or what went wrong.  Closed early, the picture is given up."""
+    """An event after every step, then the picture or what went wrong, of which `failed` is told, too.  Closed early,
+    the picture is given up."""
     loop, steps = asyncio.get_running_loop(), asyncio.Queue[int | None]()
 
     def put(step: int | None) -> None:
@@ -135,6 +147,7 @@ async def events(
         yield event(Completed(int(time.time()), encoded(drawn), settings.prompt, settings.seed))
     except Exception as error:
         refusal = refusal_of(error)
+        failed(refusal.message)
         yield event({"type": "error", "error": {"type": refusal.type, "message": refusal.message}})
     finally:
         drawing.cancel()

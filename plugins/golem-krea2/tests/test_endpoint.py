@@ -204,7 +204,7 @@ def test_a_defect_is_a_server_error(live, log, devices, capfd):
     assert live.client.post(PATH, json=SMALL).status_code == 200
 
 
-def test_a_stream_tells_what_went_wrong(live, log, files, devices):
+def test_a_stream_tells_what_went_wrong(live, log, files, devices, capfd):
     found = live.client.post(PATH, json={**SMALL, "stream": True})
     assert events(found.text)[-1][0] == "image_generation.completed"
     path = files.loras / "bad.safetensors"
@@ -219,6 +219,10 @@ def test_a_stream_tells_what_went_wrong(live, log, files, devices):
         assert event["error"]["message"].startswith("lora: bad.safetensors")
         found = live.client.post(PATH, json={**SMALL, "lora": "bad.safetensors"})
         assert found.status_code == 400 and found.json()["error"]["param"] == "lora"
+        drawn, streamed, whole = (re.sub(r"\d+ bytes in \S+", "…", line) for line in said(capfd, 3))
+        assert re.match(rf"POST {PATH} 200 … — 64x64, 3 steps, seed 5, \d", drawn)
+        assert streamed.startswith(f"POST {PATH} 200 … — 64x64, 3 steps, seed 5: lora: bad.safetensors")
+        assert whole == streamed.replace(" 200 ", " 400 "), "the log says of both what went wrong"
     finally:
         path.unlink()
     assert not devices.open
@@ -229,8 +233,22 @@ def test_a_defect_in_a_stream(live, log, devices, capfd):
     found = live.client.post(PATH, json={**SMALL, "stream": True})
     ((name, event),) = events(found.text)
     assert name == "error" and event["error"] == {"type": "server_error", "message": "internal error: RuntimeError"}
-    assert "broken at step" in capfd.readouterr().err, "the defect is printed"
+    assert "broken at step" in (printed := capfd.readouterr().err), "the defect is printed"
+    line = next((line for line in printed.splitlines() if line.startswith("POST")), None) or said(capfd)[0]
+    assert line.endswith(" — 64x64, 3 steps, seed 5: internal error: RuntimeError")
     assert not devices.open
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_servers_stop_is_said_in_the_log(live, log, capfd, stream):
+    log.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(live.client.post, PATH, json={**SMALL, "stream": stream})
+        log.wait_for("step")
+        live.studio.cancel()
+        log.gate.release(3)
+        assert answer.result().status_code == (200 if stream else 503)
+    assert said(capfd)[0].endswith(" — 64x64, 3 steps, seed 5: the server is stopping")
 
 
 # ---------------------------------------------------------------- turns
@@ -289,7 +307,7 @@ def test_hanging_up_between_steps_gives_the_device_back(live, log, devices, capf
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_hanging_up_while_waiting_draws_nothing(live, log, stream):
+def test_hanging_up_while_waiting_draws_nothing(live, log, capfd, stream):
     log.gate = threading.Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(live.client.post, PATH, json=SMALL)
@@ -297,7 +315,7 @@ def test_hanging_up_while_waiting_draws_nothing(live, log, stream):
         connection = hang_up(live, {**SMALL, "prompt": "unwanted", "stream": stream})
         time.sleep(0.2)
         connection.close()
-        time.sleep(0.2)
+        assert said(capfd)[0].endswith(" — 64x64, 3 steps, seed 5, given up while queued")
         log.gate.release(3)
         assert first.result().status_code == 200
     log.gate.release(3)
