@@ -15,6 +15,7 @@ from typing import Any
 from golem_core.errors import Unsupported
 from golem_core.graph.graph import Graph
 from golem_core.graph.looks import offset, part, source
+from golem_core.graph.memory import Stretches, Touched
 from golem_core.graph.plan import F32 as F32
 from golem_core.graph.plan import Buffer as Buffer
 from golem_core.graph.plan import Count as Count
@@ -46,7 +47,8 @@ Match = dict[str, Node]
 
 @dataclass(frozen=True)
 class Fusion:
-    """Nodes that one step can do: `emit(planner, match)` does what the root is read for, in one of `forms`."""
+    """Nodes that one step can do: `emit(planner, match)` does what the root is read for, in one of `forms`; of a root
+    that is kept, only float32."""
 
     pattern: Pattern
     forms: frozenset[str]
@@ -104,9 +106,8 @@ class Planner:
         self.shared: dict[Any, Operand] = {}
         self.prologue: list[Step] = []
         self.steps: list[Step] = []
-        self.free: list[Buffer] = []
-        self.top = 0
-        self.since: tuple[set[int], set[int]] = (set(), set())
+        self.memory = Stretches()
+        self.since: tuple[Touched, Touched] = (Touched(), Touched())
         self.current: set[Node] = set()
 
     # ------------------------------------------------------------ what is needed
@@ -192,7 +193,8 @@ class Planner:
             forms = self.forms(root.results[0])
             for fusion in self.lowering.fusions:
                 match: Match = {}
-                if len(forms) > 1 or not forms <= fusion.forms or not self.matches_at(fusion.pattern, root, match):
+                fits = fusion.pattern.keep or (len(forms) <= 1 and forms <= fusion.forms)
+                if not fits or not self.matches_at(fusion.pattern, root, match):
                     continue
                 if taken.isdisjoint(match.values()) and self.closed(root, match, fusion) and fusion.when(self, match):
                     found[root] = fusion, match
@@ -299,15 +301,13 @@ class Planner:
 
     def step(self, kernel: str, *args: Any) -> None:
         """Adds a step; the one before it gets a barrier if this one touches what was written since the last."""
-        reads, writes = set(), set()
-        for a in args:
-            if isinstance(a, (Operand, State)):
-                (writes if a.writes else reads).add(id(a.buffer if isinstance(a, Operand) else a.state))
-        seen_reads, seen_writes = self.since
-        if self.steps and ((reads | writes) & seen_writes or writes & seen_reads):
+        touched = [a for a in args if isinstance(a, (Operand, State))]
+        reads, writes = self.since
+        if self.steps and any(a in writes or (a.writes and a in reads) for a in touched):
             self.steps[-1].barrier = True
-            seen_reads, seen_writes = set(), set()
-        self.since = (seen_reads | reads, seen_writes | writes)
+            reads, writes = self.since = Touched(), Touched()
+        for a in touched:
+            (writes if a.writes else reads).add(a)
         self.steps.append(Step(kernel, args))
 
     def prepare(self, name: str, *args: Any) -> None:
@@ -317,14 +317,13 @@ class Planner:
     # ------------------------------------------------------------ memory
 
     def buffer(self, size: int, *, fresh: bool = False) -> Buffer:
+        """`size` bytes of the arena; `fresh`: that no step has used before."""
         size = -(-size // 64) * 64
-        fits = [b for b in self.free if b.size >= size and not fresh]
-        if fits:
-            best = min(fits, key=lambda b: b.size)
-            self.free.remove(best)
-            return best
-        self.top += size
-        return Buffer(size, self.top - size)
+        return Buffer(size, self.memory.take(size, fresh=fresh))
+
+    def release(self, buffer: Buffer) -> None:
+        """What comes next may use these bytes of the arena."""
+        self.memory.give(buffer.offset, buffer.size)
 
     def dies_here(self, operand: Operand) -> bool:
         """Only the step at hand still reads what lies in the operand's buffer, and it reads whole rows."""
@@ -349,7 +348,9 @@ class Planner:
         for key in dead:
             del self.places[key]
         still = {id(p.buffer) for p in self.places.values()}
-        self.free += [b for i, b in released.items() if i not in still and b.output is None]
+        for i, buffer in released.items():
+            if i not in still and buffer.output is None:
+                self.release(buffer)
 
     # ------------------------------------------------------------ the walk
 
@@ -388,7 +389,7 @@ class Planner:
             raise AssertionError(f"nobody lowered what reads {left}")
         if self.steps:
             self.steps[-1].barrier = True
-        return Plan(self.prologue, self.steps, self.top, outputs)
+        return Plan(self.prologue, self.steps, self.memory.top, outputs)
 
 
 def walk(pattern: Pattern):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from golem_vulkan import kernels
 from golem_vulkan.lowering import table
-from golem_vulkan.steps import Launch, Planes, push_constants
+from golem_vulkan.steps import Launch, Nothing, Planes, push_constants
 from golem_vulkan.target import Target
 
-from golem_core import Graph, Plan, Planner, Weight, open_model, plugins
+from golem_core import Columns, Graph, Plan, Planner, Weight, open_model, plugins
 
 FIXTURES = sorted(
     path for path in Path(__file__).parents[3].glob("*/*/tests/fixtures/*.gguf") if not path.name.startswith("mmproj")
@@ -86,7 +86,7 @@ def test_products_of_many_columns_read_slabs_of_the_weight_as_fragments(kind):
     assert [w.buffer for w in widened] == [r.buffer for r in read]
     assert all(a.buffer is not b.buffer for a, b in itertools.pairwise(widened))
     products = [step for step in steps if step.kernel == "gemm_fragments"]
-    assert sum(step.args[6] for step in products) == 16400
+    assert sum(step.args[7] for step in products) == 16400
     assert not any(step.barrier for step in products[:-1])  # what widens the next slab needn't wait
 
 
@@ -104,7 +104,7 @@ def test_products_that_read_the_same_wait_for_no_other():
     g = Graph()
     x = g.embed(weight("table", "F32", 8, 256))
     query, key, value = (g.linear(x, weight(name, "Q4_0", 512, 256)) for name in "qkv")
-    g.output("y", g.linear(query * key + value, weight("o", "Q4_0", 256, 512)))
+    g.output("y", g.linear(query * key * value, weight("o", "Q4_0", 256, 512)))
     steps = [s for s in plan(g, 512, fragments=True).steps if s.kernel in ("widen_Q4_0", "gemm_fragments")]
     assert [s.kernel for s in steps[:6]] == ["widen_Q4_0"] * 3 + ["gemm_fragments"] * 3
     assert not any(s.barrier for s in steps[3:5])
@@ -113,3 +113,48 @@ def test_products_that_read_the_same_wait_for_no_other():
     ]
     assert len({s.args[2].start for s in steps[:3]}) == 3
     assert steps[6].args[2].buffer is not steps[0].args[2].buffer  # it may overlap with what is multiplied
+
+
+def test_workspaces_are_as_many_where_some_of_what_reads_the_same_does_not_fit():
+    """Of three products that read the same the second finds no room beside the first."""
+
+    def arena(blocks: int) -> int:
+        g = Graph()
+        x = g.embed(weight("table", "F32", 8, 4096))
+        for i in range(blocks):
+            shapes = (("gate", 8192), ("up", 8192), ("small", 128))
+            gate, up, small = (g.linear(x, weight(f"{name}{i}", "F16", n, 4096)) for name, n in shapes)
+            x = x + g.linear(g.silu(gate) * up, weight(f"down{i}", "F16", 4096, 8192))
+            x = x + g.linear(small, weight(f"up{i}", "F16", 4096, 128))
+        g.output("y", x)
+        return plan(g, 192, fragments=True).arena
+
+    assert arena(3) == arena(12) < 4 * (64 << 20)
+
+
+def test_what_is_added_to_a_product_is_added_where_it_lies():
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 256))
+    first = g.linear(x, weight("w", "F16", 512, 256), weight("b", "F32", 512))
+    both = first + g.linear(x, weight("v", "F16", 512, 256))
+    kept = both + g.linear(both, weight("u", "F16", 512, 512))
+    g.output("y", g.scale(kept * both, by=2.0))
+    made = plan(g, 512, fragments=True)
+    assert 1 not in {step.args[0].constants[2] for step in made.steps if step.kernel == "entrywise"}  # a sum
+    first, second, third = (step for step in made.steps if step.kernel == "gemm_fragments")
+    assert isinstance(first.args[6], Nothing)
+    assert second.args[6].buffer is second.args[3].buffer is first.args[3].buffer
+    assert third.args[6].buffer is second.args[3].buffer is not third.args[3].buffer  # others read it, too
+
+
+def test_a_graph_is_planned_once_for_passes_of_a_size(device):
+    g = Graph()
+    x = g.embed(Weight("table", "F32", (8, 32), np.ones(1024, np.uint8)))
+    g.output("y", x)
+    first, second, wider = (device.compile(g, context=64, width=width) for width in (2, 2, 8))
+    assert first.plans is second.plans is not wider.plans
+    g.output("z", g.scale(x, by=2.0))
+    more = device.compile(g, context=64, width=2)
+    assert set(more.run(Columns(np.zeros(1), np.zeros(1), np.zeros(1), []))) == {"y", "z"}
+    for made in (first, second, wider, more):
+        made.close()

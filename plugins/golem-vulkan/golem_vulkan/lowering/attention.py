@@ -219,7 +219,7 @@ def emit_attend(
             (heads, columns),
             Operand(to.buffer, y.rows, to.stride), y, Rows(y.rows), heads, dim, shares, y.stride,
         )  # fmt: skip
-        p.free.append(to.buffer)
+        p.release(to.buffer)
 
 
 def shares_of(heads: int, kv_heads: int, dim: int, columns: int, seen: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from golem_core import Lowering
-from golem_vulkan.lowering import attention, entrywise, forms, norms, pictures, products, recurrence, rotation
+from golem_vulkan.lowering import attention, entrywise, forms, norms, pictures, products, recurrence, rotation, wide
 from golem_vulkan.target import Target
 
 PLAIN = {
@@ -60,6 +60,7 @@ def table(target: Target) -> Lowering:
             entrywise.ACTIVATED,
             *attention.fusions(target),
             *rotation.FUSIONS,
+            *wide.fusions(target),
         ),
         form=partial(forms.form, target),
         stride=forms.stride,

@@ -1,22 +1,23 @@
 """Products of a weight with hundreds of columns, both as fragments of float16 (`shaders/fragments.glsl`).
 
 Weights, or slabs of the rows of large ones, are widened into one workspace while what was widened before is multiplied
-out of another.
+out of another.  All workspaces of a plan are of one size.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from weakref import WeakKeyDictionary
 
-from golem_core import Node, Operand, Planner, Weight, source
+from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import HALF_SCALE, in_fragments, on_matrices
-from golem_vulkan.steps import Matrix, Planes, Rows, launch, vector
-from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
+from golem_vulkan.lowering.forms import F32, FRAGMENTS, HALF_SCALE, in_fragments, on_matrices
+from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
+from golem_vulkan.target import THREADS, Target, groups_of
 
 TILES = (((96, 128, 48, 64), 3, 1.0), ((64, 128, 32, 64), 4, 0.95), ((64, 64, 32, 32), 8, 0.75))
 """Columns and rows of a workgroup's part of a product, and of a subgroup's part of that; how many such workgroups a
@@ -28,27 +29,35 @@ CORES = 132
 
 @dataclass
 class Widening:
-    """What a plan has widened: for products to come, in which workspaces, and in which one last."""
+    """What a plan has widened: for products to come, in which workspaces of how many bytes, and in which one last."""
 
+    room: int
     waiting: dict[Node, Operand] = field(default_factory=dict)
     pending: Counter[int] = field(default_factory=Counter)
     """Of each workspace, the products that still read it."""
     owner: dict[Node, int] = field(default_factory=dict)
     last: int = -1
 
-    def workspace(self, p: Planner, room: int, readers: list[Node]) -> Operand:
+    @classmethod
+    def of(cls, target: Target, p: Planner) -> Widening:
+        if p not in PLANS:
+            PLANS[p] = cls(max(most_widened(target, p, node) for node in p.nodes if fits(target, node)))
+        return PLANS[p]
+
+    def workspace(self, p: Planner, readers: list[Node]) -> Operand:
         """One that no product to come reads, and not the one that was used last: what writes it may overlap with what
         reads that."""
         self.last = next(i for i in count() if i != self.last and not self.pending[i])
         self.pending[self.last] += len(readers)
         self.owner |= dict.fromkeys(readers, self.last)
-        return p.workspace(("widened", self.last), room)
+        return p.workspace(("widened", self.last), self.room)
 
 
 PLANS: WeakKeyDictionary[Planner, Widening] = WeakKeyDictionary()
 
 
-def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
+def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand, addend: Operand | None = None) -> None:
+    """`addend`: rows like those of y, which may be those of y, that are added to the product."""
     w, columns, row = node["weight"], p.capacity[y.rows], 64 * row_units(node["weight"])
     tile, slab = shape(columns, w.rows, row, target.slab)
     size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
@@ -57,22 +66,43 @@ def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None
         launch(
             p, "gemm_fragments", (size, *tile), (groups_of(columns, tile[0]), groups_of(rows, tile[1])),
             widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first),
+            replace(addend, start=addend.start + 4 * first) if addend else NOTHING,
             rows, row_units(w), y.stride, HALF_SCALE * number_of(w),
         )  # fmt: skip
+
+
+def emit_sum(target: Target, p: Planner, m: Match) -> None:
+    """A product and what is added to it, where that lies if nobody else reads it."""
+    node, (before, _) = m["product"], operands(m)
+    assert isinstance(before, Value)
+    x, addend = p.read(node["x"], FRAGMENTS), p.read(before)
+    emit(target, p, node, x, p.write(m["sum"].results[0], over=addend), addend)
+
+
+def operands(m: Match) -> tuple[Value | Weight, Value]:
+    """What is added to the product, and the product."""
+    a, b = m["sum"]["a"], m["sum"]["b"]
+    return (b, a) if source(a).node is m["product"] else (a, b)
+
+
+def summable(target: Target, p: Planner, m: Match) -> bool:
+    before, product = operands(m)
+    whole = isinstance(before, Value) and before.size == source(before).size == product.size
+    return whole and source(product).size == product.size and fits(target, m["product"])
+
+
+def fusions(target: Target) -> tuple[Fusion, ...]:
+    pattern = Pattern(("add",), "sum", {"b": Pattern(("linear",), "product")}, keep=True)
+    return (Fusion(pattern, frozenset({F32}), partial(emit_sum, target), partial(summable, target)),)
 
 
 def together(target: Target, p: Planner, node: Node) -> Operand:
     """The widened weight of a product.  With it come those of the products that read the same, as far as a workspace
     holds them: no product of them then waits for another."""
-    plan = PLANS.setdefault(p, Widening())
+    plan = Widening.of(target, p)
     if node not in plan.waiting:
-        group, size = [], 0
-        for each in p.readers[source(node["x"])]:
-            room = widened_bytes(each["weight"]) if fits(target, each) else 0
-            if each is node or (room and p.order[each] > p.order[node] and size + room <= target.slab):
-                group.append(each)
-                size += room
-        start, place = 0, plan.workspace(p, power_of_two(size), group)
+        group = group_of(target, p, node, plan.room, plan.waiting)
+        start, place = 0, plan.workspace(p, group)
         for each in group:
             plan.waiting[each] = replace(place, start=place.start + start)
             widen(p, each["weight"], 0, each["weight"].rows, plan.waiting[each])
@@ -85,6 +115,26 @@ def fits(target: Target, node: Node) -> bool:
     return node.op.name == "linear" and on_matrices(target, node) and in_fragments(target, node)
 
 
+def group_of(target: Target, p: Planner, node: Node, most: int, without: Collection[Node] = ()) -> list[Node]:
+    """A product, and those after it that read the same and whose widened weights lie in so many bytes with its own."""
+    group, size = [node], widened_bytes(node["weight"])
+    for each in p.readers[source(node["x"])]:
+        room = widened_bytes(each["weight"]) if p.order[each] > p.order[node] and fits(target, each) else 0
+        if room and each not in without and size + room <= most:
+            group.append(each)
+            size += room
+    return group
+
+
+def most_widened(target: Target, p: Planner, node: Node) -> int:
+    """Bytes of a workspace for a product: for its weight and those that come with it, or for a slab of it."""
+    w, row = node["weight"], 64 * row_units(node["weight"])
+    slab = shape(p.capacity[p.node_rows(node)], w.rows, row, target.slab)[1]
+    if slab < w.rows:
+        return row * slab
+    return sum(widened_bytes(each["weight"]) for each in group_of(target, p, node, target.slab))
+
+
 def widened_bytes(w: Weight) -> int:
     """Of all rows, and of as many as a workgroup's part may reach beyond them."""
     return 64 * row_units(w) * groups_of(w.rows, MOST_ROWS) * MOST_ROWS
@@ -92,9 +142,9 @@ def widened_bytes(w: Weight) -> int:
 
 def slabs(target: Target, p: Planner, w: Weight, slab: int) -> Iterator[tuple[int, int, Operand]]:
     """Widens so many rows of a weight at a time: the first of them, how many there are, and where they lie."""
-    plan = PLANS.setdefault(p, Widening())
+    plan = Widening.of(target, p)
     for first in range(0, w.rows, slab):
-        rows, place = min(slab, w.rows - first), plan.workspace(p, power_of_two(64 * row_units(w) * slab), [])
+        rows, place = min(slab, w.rows - first), plan.workspace(p, [])
         widen(p, w, first, rows, place)
         yield first, rows, place
 

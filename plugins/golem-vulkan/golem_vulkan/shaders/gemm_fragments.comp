@@ -13,7 +13,7 @@ layout(constant_id = 4) const uint ROWS = 64;
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F2 { vec2 v[]; };
 layout(push_constant) uniform P {
   uint64_t w, x, y, rows;
-  uint64_t bias;
+  uint64_t bias, addend; // what every column has added, and what its own is: rows like those of y, or 0
   uint outputs, blocks;  // rows of the matrix, and units of 32 entries in each
   uint y_stride;
   float by;              // what sums are multiplied by
@@ -24,7 +24,8 @@ void put_two(uint column, uint row, uint count, vec2 x) {
   if (column < count && row < p.outputs) {
     bool both = row + 1 < p.outputs;
     if (p.bias != 0) x += vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
-    uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
+    uint64_t at = uint64_t(column) * p.y_stride + 4 * row, y = p.y + at;
+    if (p.addend != 0) x += both ? F2(p.addend + at).v[0] : vec2(F1(p.addend + at).v[0], 0.0);
     if (both) F2(y).v[0] = x;
     else F1(y).v[0] = x.x;
   }
