@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -86,6 +86,14 @@ class Transformer:
         is_norm = lambda name: name.split(".")[-2].startswith("norm")
         self.model = filled(make, files.dit, names, device, dtype, is_norm)
         assert set(names) == set(self.model.state_dict())
+
+    @torch.no_grad()
+    def fold(self, pairs: Iterable[tuple[str, np.ndarray, np.ndarray, float]]) -> None:
+        """Adds factor * B A to the weight of each target, a product of ours."""
+        weights = self.model.state_dict()
+        for target, a, b, factor in pairs:
+            down, up = (torch.from_numpy(each).to(self.device, torch.float32) for each in (a, b))
+            weights[diffusers_name(f"{target}.weight")] += (factor * (up @ down)).to(self.dtype)
 
     @torch.no_grad()
     def velocity(self, z: np.ndarray, sigma: float, c: np.ndarray) -> np.ndarray:

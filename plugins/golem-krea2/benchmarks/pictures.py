@@ -262,7 +262,12 @@ def measure(arguments: argparse.Namespace, root: Path, report: Report) -> None:
         c, network = conditioning["c"], golem["transformer"]
         start = time.perf_counter()
         text = network.text(c)
-        report("text part", f"golem {time.perf_counter() - start:.4f} s, once for a prompt")
+        first = time.perf_counter() - start
+        network.forget_texts()
+        again = timed(lambda: network.text(c))
+        report(
+            "text part", f"golem {first:.4f} s, and {again:.4f} s for every prompt after it", first=first, again=again
+        )
         found = rounds(
             sides(
                 lambda: network.velocity(z, 0.75, text),
@@ -326,23 +331,34 @@ def measure(arguments: argparse.Namespace, root: Path, report: Report) -> None:
         ratio = total["golem"] / max(1, total["PyTorch"])
         whole = f"all: golem {total['golem'] / 1e9:.2f} GB, PyTorch {total['PyTorch'] / 1e9:.2f} GB, {ratio:.2f} of it"
         report("memory on the card", f"{lines}; {whole}", **taken)
+    if arguments.exact and peer:
+        attempt(lambda: compare_with_float32(conditioning["c"], z, golem, theirs, report))
     if arguments.lora:
         path = root / "models/loras/random.safetensors"
         write(path, lora(files.dit_shape, arguments.lora))
-        attempt(lambda: styled(path, files, devices["transformer"], golem["transformer"], conditioning["c"], z, report))
-    if arguments.exact and peer:
-        attempt(lambda: compare_with_float32(conditioning["c"], z, golem, theirs, report))
+        ours, given = (devices["transformer"], golem["transformer"], card), (conditioning["c"], z)
+        attempt(lambda: styled(path, files, ours, theirs.get("transformer"), given, report))
     for each in (*golem.values(), *devices.values()):
         each.close()
     files.close()
 
 
-def styled(path: Path, files: Files, device: Any, plain: DiT, c: np.ndarray, z: np.ndarray, report: Report) -> None:
-    """What a LoRA costs: reading and putting it on, a step, a step with another strength."""
+def styled(
+    path: Path,
+    files: Files,
+    golem: tuple[Any, DiT, Card],
+    other: Any,
+    given: tuple[np.ndarray, np.ndarray],
+    report: Report,
+) -> None:
+    """What a LoRA costs: reading and putting it on, memory, a step, a step with another strength; and how far a step is
+    from one of PyTorch with the LoRA folded into its weights, which it changes."""
     network: dict[str, DiT] = {}
-    style = Lora.read(path, files)
-    seconds = timed(lambda: network.update(styled=DiT(files, device, style, columns=len(c) + z[0].size // 4)))
-    report("LoRA put on", f"{seconds:.2f} s", seconds=seconds)
+    (device, plain, card), (c, z) = golem, given
+    style, taken = Lora.read(path, files), {}
+    with card.taking(taken, "LoRA"):
+        seconds = timed(lambda: network.update(styled=DiT(files, device, style, columns=len(c) + z[0].size // 4)))
+    report("LoRA put on", f"{seconds:.2f} s, {taken['LoRA'] / 1e9:.2f} GB more", seconds=seconds, bytes=taken["LoRA"])
     styled, text = network["styled"], plain.text(c)
     sides = {
         "plain": lambda: plain.velocity(z, 0.75, text),
@@ -351,6 +367,13 @@ def styled(path: Path, files: Files, device: Any, plain: DiT, c: np.ndarray, z: 
     }
     found = rounds(sides, 3)
     report("step with a LoRA", ", ".join(f"{name} {each:.4f} s" for name, each in found.items()), **found)
+    before, none = plain.velocity(z, 0.75, text), styled.velocity(z, 0.75, text, 0.0)
+    changed = styled.velocity(z, 0.75, styled.text(c))
+    gaps = {"strength 0 from plain": difference(none, before), "strength 1 from plain": difference(changed, before)}
+    if other is not None:
+        other.fold((target, pair.a, pair.b, pair.factor) for target, pair in style.pairs.items())
+        gaps["from PyTorch with it folded in"] = difference(changed, other.velocity(z, 0.75, c))
+    report("a LoRA's change", ", ".join(f"{name} {gap:.2e}" for name, gap in gaps.items()) + " relative rms", **gaps)
     styled.close()
 
 

@@ -175,6 +175,7 @@ class DiT:
         self.shape, self.device, self.lora = files.dit_shape, device, lora
         self._tensors, self._progress = files.dit, progress
         self._passes: dict[str, Pass] = {}
+        self._graphs: dict[str, Graph] = {}
         self._texts: dict[tuple[bytes, float], np.ndarray] = {}
         self._given: list[tuple[np.ndarray, int, np.ndarray]] = []
         self._bias = self._tensors.values("first.bias")
@@ -212,7 +213,7 @@ class DiT:
     def close(self) -> None:
         for each in self._passes.values():
             each.close()
-        self._passes, self._texts, self._given = {}, {}, []
+        self._passes, self._graphs, self._texts, self._given = {}, {}, {}, []
 
     def _text(self, c: np.ndarray, strength: float) -> np.ndarray:
         tokens, taps, width = c.shape
@@ -255,7 +256,8 @@ class DiT:
         return self._pass("step", lambda: step(self.shape, self._tensors, self.lora), columns, scored=True)
 
     def _pass(self, name: str, graph: Callable[[], Graph], columns: int, slots: int = 1, scored: bool = False) -> Pass:
-        """The pass of that name, made again where it is too narrow."""
+        """The pass of that name, made again where it is too narrow; its graph is made once, by which a device may know
+        what it has worked out."""
         known = self._passes.get(name)
         if known is None or known.width < columns:
             if known is not None:
@@ -263,8 +265,10 @@ class DiT:
                 del self._passes[name]
             width = columns if slots > 1 else -(-columns // STEP) * STEP
             most = width if scored else 1
+            if name not in self._graphs:
+                self._graphs[name] = graph()
             self._passes[name] = known = self.device.compile(
-                graph(), slots=slots, context=width, width=width, scored=most, progress=self._progress
+                self._graphs[name], slots=slots, context=width, width=width, scored=most, progress=self._progress
             )
         return known
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,6 +25,8 @@ from golem_vulkan.weights import WeightStore
 
 MOST_SLAB, SLABS = 256 << 20, 64
 """Most bytes of a widened slab of a weight; how many would take the device's memory."""
+MOST_PLANNED = 4
+"""Sizes of passes whose plans are kept for a graph."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
 
@@ -70,6 +74,7 @@ class VulkanDevice:
         self.fragments = self.matrices and held(self.gpu, self.pipelines)
         self.weights = WeightStore(self.gpu, self.pipelines)
         self.passes: list[VulkanPass] = []
+        self.planned: WeakKeyDictionary[Graph, dict[Any, dict[int, Plan]]] = WeakKeyDictionary()
 
     def compile(
         self,
@@ -92,24 +97,7 @@ class VulkanDevice:
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
-        processor = self.adapter.kind == "processor"
-        plans: dict[int, Plan] = {}
-        for bucket in buckets(width):
-            rows = {name: min(bucket, count) for name, count in capacity.items()}
-            slab = min(MOST_SLAB, self.adapter.memory // SLABS)
-            target = Target(
-                self.adapter.subgroup,
-                self.adapter.most_threads,
-                self.matrices,
-                processor,
-                context,
-                rows,
-                self.fragments,
-                slab,
-            )
-            if self.fragments and bucket >= forms.FRAGMENTED:
-                rows = {name: groups_of(count, forms.SIXTEEN) * forms.SIXTEEN for name, count in rows.items()}
-            plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
+        plans = self.plans_of(graph, capacity, context, fuse)
         matrices, vectors = weights_of(plans)
         new = [w for w in matrices if w not in self.weights.matrices]
         in_host = {w for w in new if self.host_experts and len(w.shape) == 3}
@@ -122,6 +110,35 @@ class VulkanDevice:
         made = VulkanPass(self, graph, plans, slots, context, capacity, tentative)
         self.passes.append(made)
         return made
+
+    def plans_of(self, graph: Graph, capacity: dict[str, int], context: int, fuse: bool) -> dict[int, Plan]:
+        """A plan for each width of a pass; of the same graph made once, however many passes run it."""
+        size = len(graph.nodes), len(graph.outputs)
+        known, key = self.planned.setdefault(graph, {}), (size, *capacity.values(), context, fuse)
+        if key not in known:
+            plans = {}
+            for bucket in buckets(capacity["all"]):
+                rows = {name: min(bucket, count) for name, count in capacity.items()}
+                target = self.target(rows, context)
+                if self.fragments and bucket >= forms.FRAGMENTED:
+                    rows = {name: groups_of(count, forms.SIXTEEN) * forms.SIXTEEN for name, count in rows.items()}
+                plans[bucket] = Planner(graph, table(target), rows, fuse=fuse).plan()
+            while len(known) >= MOST_PLANNED:
+                del known[next(iter(known))]
+            known[key] = plans
+        return known[key]
+
+    def target(self, rows: dict[str, int], context: int) -> Target:
+        return Target(
+            self.adapter.subgroup,
+            self.adapter.most_threads,
+            self.matrices,
+            self.adapter.kind == "processor",
+            context,
+            rows,
+            self.fragments,
+            min(MOST_SLAB, self.adapter.memory // SLABS),
+        )
 
     def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:
         """Activations x (..., width) as a product with `weight` reads them: in 8-bit blocks for quantized weights."""
