@@ -182,6 +182,7 @@ class DiT:
         self._step(columns)
         self._layerwise()
         self._refiner(STEP)
+        self._close_text()
 
     def text(self, c: np.ndarray, strength: float = 1.0) -> np.ndarray:
         """The text rows float32 (tokens, width) of a conditioning c (tokens, taps, text width)."""
@@ -230,9 +231,13 @@ class DiT:
             shares = self.lora.projector(shares, strength)
         rows = {"x": x, "shares": np.broadcast_to(shares, (tokens, taps))}
         text = self._run(second, tokens, strength, rows)["text"].copy()
-        for name in ("layerwise", "refiner"):  # the steps can do with the memory
-            self._passes.pop(name).close()
+        self._close_text()
         return text
+
+    def _close_text(self) -> None:
+        """Gives back the memory of the passes that only a new prompt needs."""
+        for name in ("layerwise", "refiner"):
+            self._passes.pop(name).close()
 
     def _text_rows(self, text: np.ndarray, columns: int) -> np.ndarray:
         """The input "text": made once for the steps of a picture, so that a device need not copy it again."""

@@ -100,8 +100,8 @@ class Arenas:
     def __init__(self, gpu: Gpu, kind: str):
         self.gpu, self.kind = gpu, kind
         self.buffers: list[Buffer] = []
-        self.used = 0
-        """Bytes handed out of the last buffer."""
+        self.used: list[int] = []
+        """Bytes handed out of each of them."""
 
     def take(self, size: int, expected: int = 0) -> Block:
         """`size` bytes.  `expected` is how many will be asked for after these, so that no arena is larger than it
@@ -113,15 +113,16 @@ class Arenas:
                 f"vulkan:{self.gpu.adapter.index}: {self.gpu.adapter.name} allocates at most {most / 1e9:.2f} GB at "
                 f"once; {size / 1e9:.2f} GB are needed"
             )
-        if not self.buffers or self.used + size > self.buffers[-1].size:
+        i = next((i for i, buffer in enumerate(self.buffers) if self.used[i] + size <= buffer.size), len(self.buffers))
+        if i == len(self.buffers):
             room = max(size, min(ARENA, most, size + expected))
             self.buffers.append(Buffer(self.gpu, room, self.kind))
-            self.used = 0
-        block = self.buffers[-1].block(self.used, size)
-        self.used += size
+            self.used.append(0)
+        block = self.buffers[i].block(self.used[i], size)
+        self.used[i] += size
         return block
 
     def close(self) -> None:
         for buffer in self.buffers:
             buffer.close()
-        self.buffers, self.used = [], 0
+        self.buffers, self.used = [], []

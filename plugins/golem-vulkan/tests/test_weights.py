@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from golem_vulkan import weights
+from golem_vulkan import memory, weights
 from golem_vulkan.device import VulkanDevice
 
 from golem_core import Columns, Graph, Weight
@@ -79,3 +79,14 @@ def test_rows_that_cannot_be_written_to_are_copied_once(device):
     np.testing.assert_array_equal(doubled(rows), 0 * rows)
     np.testing.assert_array_equal(doubled(others[:3]), 2 * others[:3])
     np.testing.assert_array_equal(doubled(rows), 2 * rows)
+
+
+def test_what_a_large_weight_leaves_free_goes_to_small_ones(device, monkeypatch):
+    monkeypatch.setattr(memory, "ARENA", 1 << 20)
+    arenas, sizes = memory.Arenas(device.gpu, "device"), [700 << 10, 600 << 10, 300 << 10, 200 << 10]
+    blocks = [arenas.take(size, sum(sizes[i + 1 :])) for i, size in enumerate(sizes)]
+    assert [block.offset for block in blocks] == [0, 0, 700 << 10, 600 << 10]
+    assert len(arenas.buffers) == 2 and blocks[2].buffer is blocks[0].buffer and blocks[3].buffer is blocks[1].buffer
+    arenas.close()
+    assert arenas.take(64).offset == 0
+    arenas.close()
