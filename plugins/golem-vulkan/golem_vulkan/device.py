@@ -29,6 +29,8 @@ MOST_PLANNED = 4
 """Sizes of passes whose plans are kept for a graph."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
+_told: set[tuple[int, int, int]] = set()
+"""What this process was told of already: an adapter, and the bytes of weights that it took and read from the host."""
 
 
 class VulkanDevice:
@@ -92,8 +94,9 @@ class VulkanDevice:
 
         `context` is positions per slot, `width` the most columns of a pass, `scored` (default: one per slot) the most
         of them that are scored, `tentative` the most of a run that may be taken back.  `progress(done, total)` counts
-        bytes of weights; before it, a line on standard error tells what memory is needed.  Raises Unsupported naming
-        the op or weight that there are no kernels for, GolemError where it doesn't fit the device's memory.
+        bytes of weights; before it, a line on standard error tells what memory is needed, once for weights that come
+        and go.  Raises Unsupported naming the op or weight that there are no kernels for, GolemError where it doesn't
+        fit the device's memory.
         """
         width = min(width, -(-context // 16) * 16 * slots)
         capacity = {"all": width, "scored": min(width, scored or slots), "runs": min(width, slots)}
@@ -104,7 +107,9 @@ class VulkanDevice:
         rings = sum(2 * ring_bytes(ring, ring_length(ring, context, width), slots) for ring in graph.rings)
         needs, free = work_out(graph, plans, new, in_host, rings, slots, tentative), self.gpu.free_memory()
         needs.check(self.adapter, free)
-        if progress is not None and new:
+        known = (self.adapter.index, needs.weights, needs.host_weights)
+        if progress is not None and new and known not in _told:
+            _told.add(known)
             print(needs.told(self.adapter, free), file=sys.stderr, flush=True)
         self.weights.take(new, vectors, in_host, progress)
         made = VulkanPass(self, graph, plans, slots, context, capacity, tentative)

@@ -40,6 +40,19 @@ def test_experts_in_the_hosts_memory_give_the_same(device, capsys):
     opened.close()
 
 
+def test_what_weights_need_is_told_once(device, capsys):
+    for _ in range(2):
+        opened = VulkanDevice(device.adapter.index)
+        for rows in (11, 13):
+            g = Graph()
+            data = np.zeros(rows * 32 * 4, np.uint8)
+            g.output("y", g.embed(Weight("table", "F32", (rows, 32), data)))
+            opened.compile(g, width=8, progress=lambda *at: None)
+        opened.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("of weights" in line for line in lines)
+
+
 def test_a_pass_that_is_closed_leaves_the_weights(device):
     table = np.random.default_rng(3).normal(size=(8, 64)).astype(np.float32)
     weight = Weight("table", "F32", table.shape, table.reshape(-1).view(np.uint8))
