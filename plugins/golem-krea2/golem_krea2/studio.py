@@ -129,7 +129,7 @@ class Studio:
         self.plan.check(settings)
         read = ["prompt"] if settings.cfg == 1 else ["prompt", "negative_prompt"]
         for field, text in zip(read, (settings.prompt, settings.negative), strict=False):
-            ids, _ = self.files.tokens.prompt(text, brackets=self._brackets)
+            ids, _ = self.files.tokens.prompt(text, brackets=self._brackets, field=field)
             if len(ids) > LIMIT:
                 raise BadRequest(f"{field}: {len(ids)} tokens with what stands around it, at most {LIMIT}", param=field)
         if settings.lora is not None and not os.path.isfile(self.files.loras / settings.lora):

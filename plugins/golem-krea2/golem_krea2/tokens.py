@@ -16,6 +16,8 @@ LIMIT = 1024
 """Most tokens of a prompt with its template."""
 DEEPEST = 100
 """Brackets within brackets."""
+MOST_BRACKETS = 4 * LIMIT
+"""That are looked at: every pair makes a piece, which is a token or more unless it is empty."""
 WHOLE = -1
 """The depth of what is not cut any further."""
 TEMPLATE = (
@@ -76,35 +78,39 @@ class Tokens:
         """The ids of a text by itself; added tokens count wherever they are typed, a lone surrogate as U+FFFD."""
         return self._tokenizer.encode(text.translate(_SURROGATES), add_special_tokens=False).ids
 
-    def prompt(self, prompt: str, *, brackets: bool = True) -> tuple[list[int], int]:
+    def prompt(self, prompt: str, *, brackets: bool = True, field: str = "prompt") -> tuple[list[int], int]:
         """The ids of a prompt within its template, and how many stand before the conditioning.
 
         `brackets`: the whole text is cut as `pieces` does, and each piece gives its ids by itself; otherwise only `\\(`
-        and `\\)` lose their backslashes.  Raises BadRequest for brackets too deep.
+        and `\\)` lose their backslashes.  Raises BadRequest naming `field` for brackets
+        too deep or too many.
         """
         text = TEMPLATE.replace("{}", prompt, 1)
-        cut = pieces(text) if brackets else [text.replace("\\(", "(").replace("\\)", ")")]
+        cut = pieces(text, field) if brackets else [text.replace("\\(", "(").replace("\\)", ")")]
         ids = [id for piece in cut for id in self.encode(piece)]
         second = [i for i, id in enumerate(ids) if id == self._start][1]
         start = second + 1 + len(self._user) if ids[second + 1 :][: len(self._user)] == self._user else second
         return ids, start
 
 
-def pieces(text: str) -> list[str]:
+def pieces(text: str, field: str = "prompt") -> list[str]:
     """The stretches that ComfyUI's weight syntax cuts a text into, without their brackets and weights.
 
     Outermost brackets are cut out and looked into again; `\\(` and `\\)` are brackets that cut nothing.  What a weight
     says does not matter to this encoder.  (ComfyUI's `sd1_clip.py`, `token_weights`.)
     """
     found: list[str] = []
-    waiting = [(text.replace("\\)", "\0\1").replace("\\(", "\0\2"), 0)]
+    text = text.replace("\\)", "\0\1").replace("\\(", "\0\2")
+    if (count := text.count("(") + text.count(")")) > MOST_BRACKETS:
+        raise BadRequest(f"{field}: {count} brackets, at most {MOST_BRACKETS}", param=field)
+    waiting = [(text, 0)]
     while waiting:
         part, depth = waiting.pop()
         if depth == WHOLE:
             found.append(part)
             continue
         if depth > DEEPEST:
-            raise BadRequest(f"prompt: more than {DEEPEST} brackets within brackets", param="prompt")
+            raise BadRequest(f"{field}: more than {DEEPEST} brackets within brackets", param=field)
         cut = []
         for each in _outermost(part):
             bracketed = len(each) >= 2 and each[0] == "(" and each[-1] == ")"
@@ -117,13 +123,14 @@ def _outermost(text: str) -> list[str]:
     """Brackets at depth 0 and what stands between them; behind a stray closing one nothing is cut until an opening one
     makes up for it."""
     found, depth, start = [], 0, 0
-    for i, character in enumerate(text):
-        if character == "(":
+    for bracket in re.finditer(r"[()]", text):
+        i = bracket.start()
+        if bracket[0] == "(":
             if depth == 0 and i > start:
                 found.append(text[start:i])
                 start = i
             depth += 1
-        elif character == ")":
+        else:
             depth -= 1
             if depth == 0:
                 found.append(text[start : i + 1])

@@ -450,3 +450,10 @@ def test_prompts_of_too_many_tokens(studio):
     with pytest.raises(BadRequest, match=r"^negative_prompt: \d+ tokens") as refused:
         studio.check(with_(negative=long, cfg=2.0))
     assert refused.value.param == "negative_prompt"
+
+
+@pytest.mark.parametrize("text", ["(" * 200 + "a" + ")" * 200, "()" * 3000])
+def test_brackets_are_refused_by_the_field_that_has_them(studio, text):
+    with pytest.raises(BadRequest, match=r"^negative_prompt: .* brackets") as refused:
+        studio.check(with_(negative=text, cfg=2.0))
+    assert refused.value.param == "negative_prompt"

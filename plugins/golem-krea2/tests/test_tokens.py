@@ -120,8 +120,17 @@ def test_words_are_tokenized_in_pieces_unless_brackets_stay(tokens):
 def test_brackets_too_deep_are_refused(tokens):
     tokens.prompt("(" * DEEPEST + "a" + ")" * DEEPEST)
     with pytest.raises(BadRequest, match="more than 100 brackets"):
-        tokens.prompt("(" * 5000 + "a" + ")" * 5000)
-    tokens.prompt("(" * 5000)
+        tokens.prompt("(" * 2000 + "a" + ")" * 2000)
+    tokens.prompt("(" * 4096)
+
+
+@pytest.mark.parametrize("text", ["(" * 4097, "()" * 2049, "(a)" * 80_000, "( " * 60_000 + ") " * 60_000])
+def test_brackets_too_many_are_refused(tokens, text):
+    with pytest.raises(BadRequest, match=r"prompt: \d+ brackets, at most 4096") as refused:
+        tokens.prompt(text)
+    assert refused.value.param == "prompt"
+    tokens.prompt(text, brackets=False)
+    tokens.prompt("\\(" * 5000)
 
 
 def remake(folder: Path, name: str, change) -> Path:
