@@ -88,8 +88,10 @@ class MediaReader:
             count = sum(medium.kind == kind.name for medium in given)
             if places != count:
                 name = NAMES[kind.name][0]
+                why = "; a text may not have the mark that stands for one" if places > count else ""
                 raise BadRequest(
-                    f"messages: {count} {name}s were sent, and the chat template has written {places} places for one",
+                    f"messages: {count} {name}s were sent, and the chat template has written {places} places for one"
+                    + why,
                     param="messages",
                 )
 
