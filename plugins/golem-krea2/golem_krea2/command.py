@@ -38,7 +38,7 @@ def parameters() -> list[click.Parameter]:
         option("out", "The file to write.  [default: krea2-SEED.png]", short="-o", metavar="FILE"),
         option("force", "Write over a file that is there.", is_flag=True),
         option("size", "Multiples of 16 from 64, at most 1048576 pixels.", metavar="WxH", **shown(SIZE)),
-        option("steps", "Steps of the sampler, 1 to 100.", type=int, metavar="N", **shown(STEPS)),
+        option("steps", "Steps of the sampler, 1 to 100; 0 is the default.", type=int, metavar="N", **shown(STEPS)),
         option("cfg", "Guidance; 1 is none.", type=float, metavar="X", **shown(CFG)),
         option("seed", "Starts the noise.  [default: another each time]", type=int, metavar="N"),
         option("negative", "What is not to be seen; read where -cfg is not 1.", metavar="TEXT"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,23 @@ from golem_core import version
 from golem_krea2.request import Settings
 
 
-def png(picture: np.ndarray, settings: Settings, model: str) -> bytes:
-    """The file of a picture uint8 (height, width, 3) that `model`, a DiT's file without its ending, drew."""
+def png(picture: np.ndarray, settings: Settings, model: str, started: Mapping[str, Any] | None = None) -> bytes:
+    """The file of a picture uint8 (height, width, 3) that `model`, a DiT's file without its ending, drew.
+
+    `started` are settings of the program rather than of the picture, without which it would be another one.
+    """
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
     texts = PngInfo()
-    for keyword, text in described(settings, model).items():
+    for keyword, text in described(settings, model, started).items():
         texts.add_itxt(keyword, text)
     out = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture)).save(out, "png", pnginfo=texts)
     return out.getvalue()
 
 
-def described(settings: Settings, model: str) -> dict[str, str]:
+def described(settings: Settings, model: str, started: Mapping[str, Any] | None = None) -> dict[str, str]:
     """The three texts by their keywords."""
     software = f"golem {version()}"
     prompt, negative = ("", "") if settings.hide_prompt else (settings.prompt, settings.negative)
@@ -60,6 +64,7 @@ def described(settings: Settings, model: str) -> dict[str, str]:
     }
     if settings.active_lora:
         record |= {"lora": settings.lora, "lora_strength": _plain(settings.lora_strength)}
+    record |= started or {}
     return {
         "parameters": "\n".join(lines),
         "Software": software,

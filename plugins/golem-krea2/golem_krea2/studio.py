@@ -85,6 +85,9 @@ class Studio:
         `open_cpu` opens the CPU, for an encoder that does not fit beside a DiT that stays.
         """
         self.files, self._source, self._brackets = files, source or noise.source(noise.DEFAULT), brackets
+        self._started: dict[str, Any] = {} if self._source.text == noise.DEFAULT else {"noise": self._source.text}
+        if not brackets:
+            self._started["literal"] = True
         self._networks, self._progress = networks or Networks(), progress
         self._lock, self._closed = threading.Lock(), False
         self._lora: tuple[Any, Any] = (None, None)
@@ -166,7 +169,7 @@ class Studio:
             except BaseException:
                 self._leave()  # what stays may be the reason
                 raise
-            return Drawn(png(picture, settings, self.files.name), time.perf_counter() - start)
+            return Drawn(png(picture, settings, self.files.name, self._started), time.perf_counter() - start)
 
     def _drawn(self, settings: Settings, told: Callable[[int], None], go_on: Callable[[], None]) -> np.ndarray:
         lora = self._read_lora(settings)

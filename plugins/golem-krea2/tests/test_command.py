@@ -69,6 +69,10 @@ def test_the_file_is_named_after_the_seed(golem, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["krea2-5.png"]
 
 
+def test_no_steps_are_the_default(golem):
+    assert "64x64, 8 steps, seed 5" in golem("a red fox", "-size", "64x64", "-seed", "5", "-steps", "0").err
+
+
 def test_a_file_that_is_there_is_left_alone(golem, tmp_path):
     (tmp_path / "fox.png").write_bytes(b"mine")
     found = golem("a red fox", "-o", "fox.png", *SMALL)
@@ -157,6 +161,18 @@ def test_settings_reach_the_file(golem, tmp_path):
     assert record["prompt"] == record["negative"] == "" and record["cfg"] == 2.5 and record["seed"] == 2**64 - 1
 
 
+def test_what_else_draws_another_picture_is_in_the_file(golem, tmp_path):
+    def record(*arguments: str) -> dict:
+        assert golem("a (red) fox", "-o", "fox.png", "-force", *SMALL, *arguments).error is None
+        with Image.open(tmp_path / "fox.png") as picture:
+            return json.loads(picture.text["golem"])  # type: ignore[attr-defined]
+
+    plain = record()
+    assert not {"noise", "literal"} & plain.keys() and record("-krea2-noise", "ROCM:32") == plain
+    assert record("-krea2-noise", "cpu+1") == plain | {"noise": "cpu+1"}
+    assert record("-krea2-literal") == plain | {"literal": True}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -240,3 +256,4 @@ def test_help_says_what_happens_to_files(capfd):
     for option in ("-krea2", "-device", "-threads", "-size", "-lora-strength", "-krea2-noise", "-force"):
         assert option in out
     assert "-krea2-keep" not in out
+    assert "1 to 100; 0 is the default" in out

@@ -233,7 +233,8 @@ def test_a_defect_in_a_stream(live, log, devices, capfd):
     found = live.client.post(PATH, json={**SMALL, "stream": True})
     ((name, event),) = events(found.text)
     assert name == "error" and event["error"] == {"type": "server_error", "message": "internal error: RuntimeError"}
-    assert "broken at step" in (printed := capfd.readouterr().err), "the defect is printed"
+    printed = capfd.readouterr().err
+    assert "broken at step" in printed, "the defect is printed"
     line = next((line for line in printed.splitlines() if line.startswith("POST")), None) or said(capfd)[0]
     assert line.endswith(" — 64x64, 3 steps, seed 5: internal error: RuntimeError")
     assert not devices.open

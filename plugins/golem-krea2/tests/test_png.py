@@ -82,6 +82,13 @@ def test_a_hidden_prompt_is_nowhere():
     assert described(Settings("secret", seed=5, hide_prompt=True), "m")["parameters"] == f"\n{LINE}"
 
 
+def test_what_the_program_was_started_with():
+    plain, started = described(SETTINGS, "m"), {"noise": "cpu+1", "literal": True}
+    texts = described(SETTINGS, "m", started)
+    assert json.loads(texts["golem"]) == json.loads(plain["golem"]) | started
+    assert texts["parameters"] == plain["parameters"]
+
+
 def test_a_lora_that_changes_nothing_is_not_said():
     texts = described(Settings("a", seed=5, lora="style.safetensors", lora_strength=0.0), "m")
     assert "lora" not in texts["parameters"] and "lora" not in texts["golem"]
