@@ -313,6 +313,7 @@ class LoadedModel:
         sent, the template refuses the messages, or a picture or a recording is damaged or too large.
         """
         from golem_core.engine import SortedAnswer, constraint
+        from golem_core.media.apart import tokens, write
         from golem_core.text.markers import argument_schemas
         from golem_core.text.template import RESERVED
 
@@ -324,9 +325,8 @@ class LoadedModel:
             raise BadRequest(f"tools: {self.name} has no tool calls", param="tools", code="tools_not_supported")
         held = self._grammar(grammar, json_schema)
         messages, given = self._read(messages)
-        text = template.render(messages, tools=tools, **variables)
-        text = text if self.model.media is None else self.model.media.written(text)
-        prompt, spans = self._placed(self.model.tokenizer.encode(text, parse_special=True), given)
+        text = write(self.model, template, messages, tools=tools, **variables)
+        prompt, spans = self._placed(tokens(self.model, text), given)
         request = self._request(
             prompt,
             {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},

@@ -144,7 +144,7 @@ class Terminal:
             if self.raw
             else self.chat.prompt(turns, settings={"enable_thinking": False})
         )
-        tokens, spans = self.chat.place(tokens, self.media)
+        tokens, spans = (tokens, ()) if self.raw else self.chat.place(tokens, self.media)
         preset = self.chat.model.sampling
         held = None if self.grammar is None else constraint(self.chat.model, self.grammar, tokens, thinks=False)
         sampling = SamplingParams(

@@ -87,13 +87,9 @@ class MediaReader:
             places = sum(token == kind.placeholder for token in tokens)
             count = sum(medium.kind == kind.name for medium in given)
             if places != count:
-                name = NAMES[kind.name][0]
-                why = "; a text may not have the mark that stands for one" if places > count else ""
-                raise BadRequest(
-                    f"messages: {count} {name}s were sent, and the chat template has written {places} places for one"
-                    + why,
-                    param="messages",
-                )
+                sent = f"{count} {NAMES[kind.name][0]}{'s were' if count != 1 else ' was'} sent"
+                found = f"{places} place{'s' * (places != 1)} for {'them' if count > 1 else 'one'}"
+                raise BadRequest(f"messages: {sent}, and the chat template has written {found}", param="messages")
 
 
 def _array(kind: MediaKind, data: bytes) -> np.ndarray:

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from golem_core.engine import GenerationRequest, constraint
 from golem_core.errors import BadRequest
+from golem_core.media.apart import readable
 from golem_core.sampling import SamplingParams
 from golem_core.sampling.params import LARGEST
 from golem_core.server.bodies import Number, read_body, shown, whole
@@ -108,7 +109,7 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     if prompt is None:
         messages, given = conversation(request.messages or [], chat.media)
         text = chat.text(messages, tools, _template_settings(request))
-        prompt, media = chat.place(chat.encode(text), given)
+        prompt, media = chat.place(chat.tokens(text), given)
     if grammar is not None:
         thinks = _template_settings(request)["enable_thinking"]
         sampling = replace(sampling, grammar=constraint(chat.model, grammar, prompt, thinks=thinks))
@@ -121,7 +122,7 @@ def rendered(chat: LoadedChat, request: ChatRequest) -> str:
     """The text of the request's conversation, up to where the model speaks."""
     tools = declared_tools(request.tools, request.tool_choice)
     messages, _ = conversation(request.messages or [], chat.media)
-    return chat.text(messages, tools, _template_settings(request))
+    return readable(chat.text(messages, tools, _template_settings(request)))
 
 
 def _budget(request: ChatRequest) -> int | None:

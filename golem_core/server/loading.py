@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from golem_core import plugins
 from golem_core.errors import BadRequest, GolemError, Unsupported
+from golem_core.media.apart import readable, tokens, write
 from golem_core.progress import LoadProgress
 from golem_core.server.log import say
 from golem_core.text.template import RESERVED
@@ -64,7 +65,7 @@ class LoadedChat:
         settings: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The tokens of a conversation, up to where the model speaks.  Raises BadRequest."""
-        return self.encode(self.text(messages, tools, settings))
+        return self.tokens(self.text(messages, tools, settings))
 
     def takes(self, kind: str) -> bool:
         """Whether conversations may have pictures ("image") or recordings ("audio")."""
@@ -76,8 +77,13 @@ class LoadedChat:
             return tokens, ()
         return self.media.place(tokens, media, self._check_room)
 
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of what `text` gave.  Raises BadRequest as `encode` does."""
+        self._check_room(self.model.tokenizer.at_least(readable(text)))
+        return tokens(self.model, text)
+
     def encode(self, text: str, *, add_special: bool = False) -> list[int]:
-        """The tokens of a text that a template has written, or of a finished prompt.
+        """The tokens of a finished prompt.
 
         Raises BadRequest at once for one that is too long however it is cut: cutting megabytes takes seconds.
         """
@@ -91,7 +97,7 @@ class LoadedChat:
         tools: list[dict[str, Any]] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text of a conversation in which `tools` may be called, up to where the model speaks.
+        """The text of a conversation in which `tools` may be called, up to where the model speaks, for `tokens`.
 
         `settings` are further variables of the template.  Raises BadRequest for what the template refuses, for names
         of variables that are not the request's to set, for tools if the model has no tool calls, and for more
@@ -110,8 +116,7 @@ class LoadedChat:
         if tools:
             self._check_tools(self.template)
             settings["tools"] = tools
-        text = self.template.render(messages, **settings)
-        return text if self.model.media is None else self.model.media.written(text)
+        return write(self.model, self.template, messages, **settings)
 
     def answer(self, request: GenerationRequest, tools: list[dict[str, Any]] | None = None) -> SortedAnswer:
         """Have a conversation answered, sorted into reasoning, content and calls of `tools`.  Raises BadRequest."""

@@ -34,7 +34,10 @@ from golem_core.text.vocabulary import (
 _LONGEST_CHARACTER = 4  # bytes
 _BATCH = 256
 """Texts that a library is handed at once; of more, its results don't stay in the processor's caches."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
+LONE = "\ud800"
+"""What may be put into the text of a special token to keep it from being one."""
+_OTHERS = re.compile("[\ud801-\udfff]")
 
 
 class Tokenizer:
@@ -59,16 +62,23 @@ class Tokenizer:
         self._building = threading.Lock()
 
     def encode(
-        self, text: str, *, add_special: bool = False, parse_special: bool = False, limit: int | None = None
+        self,
+        text: str,
+        *,
+        add_special: bool = False,
+        parse_special: bool = False,
+        limit: int | None = None,
+        drop_lone: bool = False,
     ) -> list[int]:
         """The ids of `text`.
 
         `add_special`: with BOS and EOS as the file says.  `parse_special`: the texts of control and unknown tokens
         stand for these tokens; user-defined tokens are found in either case.  Lone surrogates count as U+FFFD.
         `limit`: only the first so many ids matter, so that of a longer text any number above that may be returned.
+        `drop_lone`: the surrogate `LONE` is no character, and only parts what would be a special token.
         """
         if not text.isascii():
-            text = _SURROGATE.sub("\ufffd", text)
+            text = (_OTHERS if drop_lone else SURROGATE).sub("\ufffd", text)
         ids: list[int] = []
         if add_special and self.add_bos:
             ids.append(self.bos)  # type: ignore[arg-type]
@@ -80,7 +90,7 @@ class Tokenizer:
                 ids.append(part)
                 after_special = True
             else:
-                ids += self._encode(part, after_special, limit)
+                ids += self._encode(part.replace(LONE, "") if drop_lone else part, after_special, limit)
                 after_special = False
         if add_special and self.add_eos:
             ids.append(self.eos)  # type: ignore[arg-type]
@@ -90,7 +100,7 @@ class Tokenizer:
         """What `encode(text, parse_special=...)` gives for each text, in less time where they are many and short."""
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]
-            cut = [self._cut(t if t.isascii() else _SURROGATE.sub("\ufffd", t), parse_special) for t in batch]
+            cut = [self._cut(t if t.isascii() else SURROGATE.sub("\ufffd", t), parse_special) for t in batch]
             fragments = [
                 (part, at == 0 or isinstance(parts[at - 1], int))
                 for parts in cut
@@ -110,7 +120,7 @@ class Tokenizer:
         Bytes without a token of their own don't count: they may leave no id behind.
         """
         text = text.replace("▁", " ")  # U+2581 is how some vocabularies write a blank, so its tokens count as those
-        data = _SURROGATE.sub("\ufffd", text).encode()
+        data = SURROGATE.sub("\ufffd", text).encode()
         lacking, longest = self._bounds
         return -(-len(data.translate(None, lacking)) // longest)
 

@@ -123,13 +123,9 @@ def test_room_is_asked_for_before_anything_is_encoded():
 @pytest.mark.parametrize(
     ("tokens", "given", "words"),
     [
-        (
-            [PICTURE, PICTURE, 1],
-            [3],
-            "2 places for one; a text may not have the mark that stands for one",
-        ),
-        ([1], [3], "1 pictures were sent, and the chat template has written 0 places for one"),
-        ([PICTURE, 1], [], "0 pictures"),
+        ([PICTURE, PICTURE, 1], [3], "1 picture was sent, and the chat template has written 2 places for one"),
+        ([1], [3], "1 picture was sent, and the chat template has written 0 places for one"),
+        ([PICTURE, 1], [], "0 pictures were sent, and the chat template has written 1 place for one"),
         ([PICTURE, 1], [7], "picture 7: sevens are not taken"),
         ([PICTURE] * (MOST_MEDIA + 1), [3] * (MOST_MEDIA + 1), f"{MOST_MEDIA} at most"),
     ],

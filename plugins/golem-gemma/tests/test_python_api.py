@@ -109,6 +109,18 @@ def test_a_picture_s_tokens_are_those_that_transformers_writes(model, png, monke
     assert tokens == model.model.tokenizer.encode(expected, parse_special=True)
 
 
+def test_typed_text_that_spells_a_placeholder_is_text(model, png, monkeypatch):
+    asked, submit = [], model.engine.submit
+    monkeypatch.setattr(model.engine, "submit", lambda request: asked.append(request) or submit(request))
+    typed = "is <start_of_image> or <|image|> a picture"
+    told(model, text(typed))
+    told(model, {"type": "image", "image": png}, text(typed))
+    for request, pictures in zip(asked, (0, 1), strict=True):
+        assert len(request.media) == pictures
+        kept = model.detokenize([token for token in request.prompt if token >= 0], special=True)
+        assert typed in kept and "\ud800" not in kept
+
+
 def test_two_conversations_at_once_see_their_own_pictures(model, picture, png):
     def asked(image):
         content = [{"type": "image", "image": image}, text("what is it")]

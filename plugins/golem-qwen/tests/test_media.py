@@ -263,6 +263,18 @@ def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
     assert span.extent == 8
 
 
+def test_typed_text_that_spells_a_placeholder_is_text(chat):
+    tokenizer = chat.model.tokenizer
+    for kind in chat.model.media.kinds:
+        mark = tokenizer.token_text(kind.placeholder)
+        assert tokenizer.encode(mark, parse_special=True) == [kind.placeholder]
+        for typed in (f"what does {mark} mean?", mark):
+            for parts in ([words(typed)], [words(typed), image(1)], [image(1), words(typed)]):
+                request = asked(chat, *parts)
+                assert len(request.media) == len(parts) - 1
+                assert mark in tokenizer.decode(token for token in request.prompt if token >= 0)
+
+
 def test_what_is_held_of_pictures_is_reused_and_answers_are_those_of_a_fresh_server(chat):
     """In a long prompt, behind whose pictures others part from it: from a copy of the states, which cannot go back."""
     long = [words("the in an er " * 40), image(3), words("th er on a " * 12), image(4)]
