@@ -111,6 +111,8 @@ class _Command(click.Command):
             words = [arg.partition("=")[0] for arg in given]
             unknown = [word for word in words if word.startswith(error.option_name) and word not in every]
             whole = unknown[0] if unknown else error.option_name
+            if elsewhere := _commands_with(whole):
+                raise click.UsageError(f"no such option: {whole}; only {elsewhere} has it") from None
             known = [name for name in every if len(name) > 2]
             import difflib
 
@@ -118,6 +120,13 @@ class _Command(click.Command):
             raise click.UsageError(
                 f"no such option: {whole}" + (f"; did you mean {close[0]}?" if close else "")
             ) from None
+
+
+def _commands_with(given: str) -> str:
+    """The commands that have an installed option, as it was given with its dashes; "" for none."""
+    name = given.removeprefix("-").removeprefix("-")
+    found = {command for option in plugins.options() if option.name == name for command in option.commands}
+    return " or ".join(f"golem {command}" for command in sorted(found))
 
 
 _HELP = {"help_option_names": ["-h", "-help", "--help"]}

@@ -6,6 +6,7 @@ envelope and the command line to one line; anything else that escapes is a defec
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 
@@ -43,6 +44,8 @@ def shown(value: Any) -> str:
     """A value as a refusal quotes it: its JSON, cut when it is long."""
     import msgspec
 
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # JSON has no such numbers
     try:
         text = msgspec.json.encode(value).decode()
     except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeEncodeError):

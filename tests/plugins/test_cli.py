@@ -343,3 +343,10 @@ def test_a_mistaken_option_is_named_even_beside_a_right_one_with_its_letter(gole
     status, _, text = golem("serve", "-model", "x", "-modle", "y")
     assert status == 2
     assert "no such option: -modle; did you mean -model?" in text
+
+
+def test_an_option_of_another_command_is_said_to_be_there(golem):
+    status, _, text = golem("bench", "-addr", ":80")
+    assert status == 2 and "no such option: -addr; only golem serve has it" in text
+    _, _, text = golem("bench", "--mmproj=x")
+    assert "no such option: --mmproj; only golem run or golem serve has it" in text

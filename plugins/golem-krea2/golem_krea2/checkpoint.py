@@ -22,6 +22,8 @@ LORAS = "models/loras"
 PREFIXES = ("model.diffusion_model.", "diffusion_model.", "")
 """What may stand before the names of the DiT's tensors."""
 
+EXPECTED = "; a ComfyUI directory with Krea 2 was expected"
+
 
 @dataclass(frozen=True)
 class Files:
@@ -55,6 +57,8 @@ class Files:
         Raises BadFile or Unsupported naming the file, and the tensor at fault.
         """
         directory = Path(directory)
+        named = {DIT: dit, ENCODER: encoder, VAE: vae, TOKENIZER: tokenizer}
+        _check_directory(directory, [name for name, path in named.items() if path is None])
         tokens = Tokens(Path(tokenizer or directory / TOKENIZER))
         with ExitStack() as opened:
 
@@ -108,6 +112,14 @@ class Files:
     def close(self) -> None:
         for each in (self.dit, self.encoder, self.vae):
             each.close()
+
+
+def _check_directory(directory: Path, needed: list[str]) -> None:
+    """Raises BadFile where `directory` is none, or none of ComfyUI's: with nothing of what is `needed` of it."""
+    if not directory.is_dir():
+        raise BadFile(f"{directory}: {'this is a file' if directory.exists() else 'there is no such folder'}{EXPECTED}")
+    if needed and not any((directory / name).exists() for name in needed):
+        raise BadFile(f"{directory}: there is no {' and no '.join(needed)} in it{EXPECTED}")
 
 
 def tapped(count: int) -> tuple[int, ...]:

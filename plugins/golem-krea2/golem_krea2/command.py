@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def parameters() -> list[click.Parameter]:
         return click.Option(names, help=help_text, **settings)
 
     return [
-        click.Argument(["prompt"]),
+        click.Argument(["prompt"], nargs=-1, required=True, metavar="PROMPT"),
         option("out", "The file to write.  [default: krea2-SEED.png]", short="-o", metavar="FILE"),
         option("force", "Write over a file that is there.", is_flag=True),
         option("size", "Multiples of 16 from 64, at most 1048576 pixels.", metavar="WxH", **shown(SIZE)),
@@ -43,7 +43,7 @@ def parameters() -> list[click.Parameter]:
         option("seed", "Starts the noise.  [default: another each time]", type=int, metavar="N"),
         option("negative", "What is not to be seen; read where -cfg is not 1.", metavar="TEXT"),
         option("lora", "The name of a file in the LoRA folder.", metavar="NAME"),
-        option("lora-strength", "How much it changes, 0 to 2.", type=float, metavar="X", **shown(STRENGTH)),
+        option("lora-strength", f"How much it changes, 0 to 2.  [default: {STRENGTH}]", type=float, metavar="X"),
         option("hide-prompt", "Keep the prompts out of the file.", is_flag=True),
     ]
 
@@ -56,10 +56,11 @@ def run(options: Mapping[str, Any]) -> None:
     """Draw what the options ask for.  Raises GolemError."""
     from golem_krea2.studio import Studio
 
+    prompt = one(options["prompt"])
     if options["krea2"] is None:
         raise GolemError("no directory with Krea 2 is named; name one with -krea2 DIR or GOLEM_KREA2")
     settings = Settings.checked(
-        options["prompt"],
+        prompt,
         negative=options["negative"],
         size=options["size"],
         steps=options["steps"],
@@ -69,6 +70,10 @@ def run(options: Mapping[str, Any]) -> None:
         lora_strength=options["lora_strength"],
         hide_prompt=options["hide_prompt"],
     )
+    if options["lora_strength"] is not None and settings.lora is None:
+        raise GolemError(f"-lora-strength {options['lora_strength']:g}: no LoRA is named; name one with -lora")
+    if settings.negative and settings.cfg == 1:
+        click.echo("-negative is not read, for -cfg is 1", err=True)
     out = options["out"] or f"krea2-{settings.seed}.png"
     check_target(out, options["force"])
     bars = Bars()
@@ -85,8 +90,15 @@ def run(options: Mapping[str, Any]) -> None:
     click.echo(f"{out}: {facts}", err=True)
 
 
+def one(words: Sequence[str]) -> str:
+    """The prompt, which is one argument."""
+    if len(words) > 1:
+        raise click.UsageError(f'the prompt is one argument; put it in quotes: "{" ".join(words)}"')
+    return words[0]
+
+
 def check_target(out: str, force: bool) -> None:
-    """Raises GolemError where the picture could not be written at the end."""
+    """Raises GolemError where the picture could not be written at the end.  Leaves no file behind."""
     if out == "-":
         if sys.stdout.isatty():
             raise GolemError('-o -: standard output is a terminal; name a file, or pipe it, as in "-o - | display"')
@@ -94,14 +106,23 @@ def check_target(out: str, force: bool) -> None:
     mode = _mode(out)
     if mode is not None and stat.S_ISDIR(mode):
         raise GolemError(f"-o {out}: this is a folder")
+    if out.endswith(("/", os.sep)):
+        raise GolemError(f"-o {out}: there is no such folder; name a file")
     if os.path.lexists(out) and not force:
         raise GolemError(f"-o {out}: the file is there; write over it with -force")
     path = Path(out).resolve()
     if not os.path.isdir(path.parent):
         raise GolemError(f"-o {out}: there is no folder {path.parent}")
-    plain = mode is None or stat.S_ISREG(mode)
-    if not (os.access(path.parent, os.W_OK | os.X_OK) if plain else os.access(path, os.W_OK)):
-        raise GolemError(f"-o {out}: it may not be written: {os.strerror(errno.EACCES)}")
+    check_ending(out)
+    try:
+        if mode is None or stat.S_ISREG(mode):
+            beside = _beside(path)
+            beside.open("xb").close()
+            beside.unlink()
+        elif not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise GolemError(f"-o {out}: it may not be written: {error.strerror or error}") from None
 
 
 def _mode(out: str) -> int | None:
@@ -112,6 +133,20 @@ def _mode(out: str) -> int | None:
         return None
     except OSError as error:
         raise GolemError(f"-o {out}: {error.strerror or error}") from None
+
+
+def check_ending(out: str) -> None:
+    """Raises GolemError where a file is named as one of another kind."""
+    from PIL import Image
+
+    ending = Path(out).suffix.lower()
+    if Image.registered_extensions().get(ending, "PNG") != "PNG":
+        raise GolemError(f"-o {out}: the picture is a PNG file, which does not end in {ending}")
+
+
+def _beside(path: Path) -> Path:
+    """A file that this process may have in the same folder for a while."""
+    return path.with_name(f".golem-{os.getpid()}.part")
 
 
 def write(out: str, data: bytes, force: bool) -> None:
@@ -134,7 +169,7 @@ def write(out: str, data: bytes, force: bool) -> None:
 def _write_whole(path: Path, data: bytes, force: bool) -> None:
     """The file is written under a name of its own, and takes the place of another once it is whole."""
     final = path.resolve() if force else path
-    written = final.with_name(f".golem-{os.getpid()}.part") if force else final
+    written = _beside(final) if force else final
     file = written.open("xb")
     try:
         with file:

@@ -178,6 +178,16 @@ def test_what_else_draws_another_picture_is_in_the_file(golem, tmp_path):
     [
         (("a fox", "-size", "100x100"), "size: 100x100 has a side of 100"),
         ((" ",), "prompt: there is nothing to draw"),
+        (("a", "red", "fox"), 'the prompt is one argument; put it in quotes: "a red fox"'),
+        (("a fox", "-krea2-keep"), "no such option: -krea2-keep; only golem serve has it"),
+        (("a fox", "-cfg", "nan"), "cfg: expected a number above 0 to 1000, got nan"),
+        (("a fox", "-lora-strength", "0.5"), "-lora-strength 0.5: no LoRA is named; name one with -lora"),
+        (("a fox", "-o", "fox.JPG"), "-o fox.JPG: the picture is a PNG file, which does not end in .jpg"),
+        (("a fox", "-o", "none/"), "-o none/: there is no such folder"),
+        (("a fox", "-o", "/dev/full/fox.png"), "-o /dev/full/fox.png: Not a directory"),
+        (("a fox", "-o", "a" * 300), "File name too long"),
+        (("a fox", "-o", "/proc/fox.png"), "-o /proc/fox.png: "),
+        (("a fox", "-o", "/proc/version", "-force"), "-o /proc/version: it may not be written: "),
         (("a fox", "-lora", "../x"), "lora: expected the name of a file"),
         (("caf\udce9",), "prompt: it is not UTF-8"),
         (("a fox", "-lora", "x.safetensors"), "lora: there is no 'x.safetensors'"),
@@ -203,7 +213,39 @@ def test_a_directory_is_needed(golem):
     assert str(golem("a fox", krea2=None).error).startswith(
         "no directory with Krea 2 is named; name one with -krea2 DIR"
     )
-    assert "nowhere" in str(golem("a fox", krea2="nowhere").error)
+
+
+def test_what_is_no_directory_is_named_first(golem, directory, tmp_path):
+    expected = "; a ComfyUI directory with Krea 2 was expected"
+    assert str(golem("a fox", krea2="nowhere").error) == f"nowhere: there is no such folder{expected}"
+    (tmp_path / "file").touch()
+    assert str(golem("a fox", krea2="file").error) == f"file: this is a file{expected}"
+    error = str(golem("a fox", krea2=".").error)
+    assert error.startswith(".: there is no models/unet/krea2_turbo_fp8.safetensors and no models/text_encoders/")
+    assert error.endswith(expected)
+    dit = directory / "models/unet/krea2_turbo_fp8.safetensors"
+    assert "there is no models/text_encoders" in str(golem("a fox", "-krea2-dit", str(dit), krea2=".").error)
+
+
+def test_a_target_that_cannot_be_written_is_known_before_anything_is_loaded(golem, tmp_path):
+    (tmp_path / "link.png").symlink_to(tmp_path / "none.png")
+    (tmp_path / "lost.png").symlink_to(tmp_path / "none" / "fox.png")
+    for out, force, message in (
+        ("link.png", (), "-o link.png: the file is there"),
+        ("lost.png", ("-force",), f"-o lost.png: there is no folder {tmp_path / 'none'}"),
+        ("/proc/fox.png", (), "-o /proc/fox.png: "),
+    ):
+        assert str(golem("a fox", "-o", out, *force, krea2="nowhere").error).startswith(message)
+    assert str(golem("a fox", "-o", "fox.png", krea2="nowhere").error).startswith("nowhere: ")
+    assert str(golem("a fox", "-o", "link.png", "-force", krea2="nowhere").error).startswith("nowhere: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.png", "lost.png"]
+    assert golem("a fox", "-o", "link.png", "-force", *SMALL).error is None
+    assert (tmp_path / "none.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_negative_prompt_that_is_not_read_is_said(golem):
+    assert "-negative is not read, for -cfg is 1" in golem("a fox", "-negative", "blur", *SMALL).err
+    assert "is not read" not in golem("a fox", "-negative", "blur", "-cfg", "2", "-o", "b.png", *SMALL).err
 
 
 def test_the_variable_names_the_directory(golem, directory, monkeypatch, tmp_path):
