@@ -82,8 +82,8 @@ class Hub:
             raise Refused(503, self._why_closed)
         return self._turns
 
-    def start(self, url: str) -> None:
-        """Open the folder, go on with turns that were interrupted, and start what is installed.
+    def start(self, url: str) -> bool:
+        """Open the folder, go on with turns that were interrupted, and start what is installed; whether the hub is on.
 
         The server must be listening at `url`.  A folder that cannot be used is said; the server goes on without.
         """
@@ -96,13 +96,14 @@ class Hub:
         except (GolemError, OSError) as error:
             self._why_closed = f"the hub is off: {error}"
             self.say(self._why_closed)
-            return
+            return False
         agent = Agent(self._store, self.providers, self.tools, self.memory, self.home.config, self.say, self.stopping)
         self._turns = Turns(self._store, agent.run)
         waiting = self._turns.resume()
         if waiting:
             self.say(f"hub: going on with {waiting} turn{'s' * (waiting > 1)} that had no answer yet")
         self.supervisor.start(url)
+        return True
 
     def stop(self) -> None:
         """End turns, calls and extensions; takes a few seconds at most."""
@@ -155,9 +156,8 @@ def hub_of(server: Server) -> Hub:
         server.admissions[prefix] = refuse
 
     def start(url: str) -> None:
-        if given is None:
+        if hub.start(url) and given is None:
             say(f"hub: the token of extensions and channels is {token}")
-        hub.start(url)
 
     server.starting.append(start)
     server.stopping.append(hub.stop)

@@ -21,6 +21,11 @@ PARTS: dict[str, tuple[Kind, str]] = {"image_url": ("image", "url"), "input_audi
 """By the type of a part: what it is, and the key of its source where it has an object."""
 OF_CALLERS: dict[str, tuple[Kind, str]] = {**PARTS, "image": ("image", "url"), "audio": ("audio", "data")}
 
+_SOURCES: dict[Kind, str] = {
+    "image": "bytes, a path, a data: URI or an image of Pillow's",
+    "audio": "bytes, a path or a data: URI",
+}
+
 Content = str | list[dict[str, Any]]
 
 
@@ -61,27 +66,35 @@ def _part(
     if isinstance(source, dict):
         source = source.get(key)
     if source is None:
-        raise _bad(f"{where}.{kind}: expected {key}, got {shown(part.get(kind))}")
+        expected = f'an object with "{key}"' if types is PARTS or kind in PARTS else _SOURCES[name]
+        raise _bad(f"{where}.{kind}: expected {expected}, got {shown(part.get(kind))}")
     return read(name, source, f"{where}.{kind}")
 
 
 def read_messages(
     messages: Sequence[Mapping[str, Any]], read: Callable[[Kind, Any, str], Medium]
 ) -> tuple[list[dict[str, Any]], list[Medium]]:
-    """The messages of a Python program, with their media; what has none stays as it is."""
+    """The messages of a Python program, with their media; what has none stays as it is.
+
+    Raises BadRequest naming what is no message, no content or no part.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise _bad(f'messages: expected a list of dicts with "role" and "content", got {shown(messages)}')
     made, media = [], []
     for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise _bad(f'{where}: expected a dict with "role" and "content", got {shown(message)}')
         content = message.get("content")
-        if isinstance(content, list) and any(_has_medium(part) for part in content):
-            content, found = read_content(content, f"messages[{index}].content", read, OF_CALLERS)
-            media += found
-            message = {**message, "content": content}
+        if isinstance(content, list | tuple):
+            content, found = read_content(content, f"{where}.content", read, OF_CALLERS)
+            if found:
+                media += found
+                message = {**message, "content": content}
+        elif content is not None and not isinstance(content, str):
+            raise _bad(f"{where}.content: expected a text or a list of parts, got {shown(content)}")
         made.append(dict(message))
     return made, media
-
-
-def _has_medium(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in OF_CALLERS
 
 
 def of_caller(kind: Kind, source: Any, where: str) -> Medium:
@@ -93,7 +106,9 @@ def of_caller(kind: Kind, source: Any, where: str) -> Medium:
             return Medium(kind, bytes(source), where)
         case os.PathLike():
             return Medium(kind, read_file(Path(source), where), where)
-        case str() if source[:5].lower() in ("data:", "http:", "https") or where.endswith(".input_audio"):
+        case str() if source[:5].lower() in ("data:", "http:", "https"):
+            return read_source(kind, source, where, None)
+        case str() if where.endswith(".input_audio") and source[:5].lower() != "file:":
             return read_source(kind, source, where, None)
         case str():
             path = unquote(source[5:].removeprefix("//")) if source[:5].lower() == "file:" else source
@@ -102,7 +117,7 @@ def of_caller(kind: Kind, source: Any, where: str) -> Medium:
             out = io.BytesIO()
             source.save(out, "PNG")
             return Medium(kind, out.getvalue(), where)
-    raise _bad(f"{where}: expected bytes, a path, a data: URI or an image of Pillow's, got a {type(source).__name__}")
+    raise _bad(f"{where}: expected {_SOURCES[kind]}, got a value of type {type(source).__name__}")
 
 
 def _bad(message: str) -> BadRequest:

@@ -6,6 +6,7 @@ What is refused is refused before pixels are made of it.  Alpha is dropped, as t
 from __future__ import annotations
 
 import io
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,7 +34,9 @@ def decode_picture(data: bytes) -> np.ndarray:
     if len(data) > MOST_BYTES:
         raise _bad(f"it has {len(data)} bytes; {MOST_BYTES} at most are taken")
     try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # what is too large is refused below
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError:
         raise _bad(f"it has more than {MOST_PIXELS} pixels") from None
     except Image.UnidentifiedImageError:

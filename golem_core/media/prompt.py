@@ -108,5 +108,5 @@ def known(media: Media | None, name: Kind, where: str) -> MediaKind:
     if kind is not None:
         return kind
     sense = NAMES[name][1]
-    why = "it was started without a projector (-mmproj)" if media is None else f"its projector (-mmproj) cannot {sense}"
-    raise BadRequest(f"{where}: this server cannot {sense}; {why}", param="messages")
+    why = "there is no projector beside it (-mmproj)" if media is None else f"its projector (-mmproj) cannot {sense}"
+    raise BadRequest(f"{where}: the model cannot {sense}; {why}", param="messages")

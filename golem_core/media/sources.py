@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from golem_core.errors import BadRequest
 
 Kind = Literal["image", "audio"]
 MOST_BYTES = 64 << 20
+_CODED = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*")
+"""What is rather base64 than the name of a file."""
 NAMES: dict[Kind, tuple[str, str]] = {"image": ("picture", "see"), "audio": ("recording", "hear")}
 
 
@@ -34,7 +37,7 @@ def read_source(kind: Kind, source: str, where: str, folder: Path | None) -> Med
     """What a request gives as a picture or a recording.  Raises BadRequest naming `where`."""
     start = source[:16].lower()
     if start.startswith(("http://", "https://")):
-        raise _bad(f"{where}: this server fetches nothing from the network; send the bytes in a data: URI")
+        raise _bad(f"{where}: golem fetches nothing from the network; send the bytes in a data: URI")
     if start.startswith("data:"):
         head, comma, body = source.partition(",")
         if not comma or not head.lower().endswith(";base64"):
@@ -47,7 +50,11 @@ def read_source(kind: Kind, source: str, where: str, folder: Path | None) -> Med
     except BadRequest:
         if folder is None or len(source) > 4096:
             raise
-        return Medium(kind, _file(source, where, folder), where)
+        try:
+            return Medium(kind, _file(source, where, folder), where)
+        except BadRequest as refusal:
+            said = str(refusal).removeprefix(f"{where}: ")
+            raise _bad(f"{where}: it is not base64, and {said}") from None
 
 
 def read_base64(kind: Kind, source: str, where: str) -> Medium:
@@ -74,14 +81,15 @@ def _file(source: str, where: str, folder: Path | None) -> bytes:
     if source[:5].lower() == "file:":
         name = unquote(source[5:])
         name = name[2:] if name.startswith("//") else name
+    hint = "; before base64 stands data:image/png;base64," if _CODED.fullmatch(source) else ""
     parts = name.replace("\\", "/").split("/")
     if "\0" in name or len(name) > 4096 or name.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts:
-        raise _bad(f"{where}: a file is named by its path inside the folder of -media-path, without '..'")
+        raise _bad(f"{where}: a file is named by its path inside the folder of -media-path, without '..'{hint}")
     root = folder.resolve()
     try:
         path = (root / name).resolve(strict=True)
     except (OSError, RuntimeError):
-        raise _bad(f"{where}: there is no such file in the folder of -media-path") from None
+        raise _bad(f"{where}: there is no such file in the folder of -media-path{hint}") from None
     if not path.is_relative_to(root):
         raise _bad(f"{where}: the file is not inside the folder of -media-path")
     return read_file(path, where)

@@ -94,6 +94,8 @@ def serve(options: Mapping[str, Any]) -> None:
     options = with_role_of_model(options)
     asked = [part for part in plugins.installed().parts() if options.get(part.option) is not None]
     path = _conversation_model(options, alone=not asked)
+    if options.get("media-path") is not None and options.get("mmproj") is None:
+        say(f"-media-path {options['media-path']}: nothing reads it without -mmproj")
     if options["addr"].port:
         listen(options["addr"]).close()  # an address that cannot be had is known before anything is loaded
     server = Server("", options)

@@ -42,9 +42,26 @@ def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         reason, _, path = str(error).partition(" - at ")
         path = path.strip("`").removeprefix("$").removeprefix(".")
         value = _value_at(plain, path)
-        expected = reason.partition(", got ")[0].replace("`", "").replace("Expected", "expected").replace(" | null", "")
+        expected = _in_words(reason.partition(", got ")[0])
         where = path or "body"
         raise BadRequest(f"{where}: {expected}, got {shown(value)}", param=re.split(r"[.\[]", where)[0]) from None
+
+
+_WORDS = {
+    "array": "an array", "bool": "true or false", "float": "a number", "int": "a whole number", "object": "an object",
+    "str": "a text",
+}  # fmt: skip
+
+
+def _in_words(reason: str) -> str:
+    """What a validation expected, with JSON's kinds in place of Python's types."""
+    before, _, types = reason.partition("`")
+    before = before.replace("Expected", "expected")
+    types, _, behind = types.partition("`")
+    kinds = [kind for kind in types.split(" | ") if kind not in ("null", "")]
+    if "float" in kinds:
+        kinds = [kind for kind in kinds if kind != "int"]
+    return before + " or ".join(_WORDS.get(kind, kind) for kind in kinds) + behind
 
 
 def whole(value: Number, field: str, most: int = (1 << 63) - 1) -> int | None:

@@ -346,6 +346,7 @@ def test_two_servers_do_not_share_a_folder(serve, home) -> None:
     refused = client(url).post("/v1/conversations/c/turns", json={"channel": "x", "text": "y"})
     assert refused.status_code == 503 and "in use by another golem serve" in refused.json()["error"]
     assert "the hub is off: " in output.read_text()
+    assert "the token of extensions" not in output.read_text()
 
 
 def test_a_folder_is_locked_while_it_is_served(home) -> None:

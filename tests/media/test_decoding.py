@@ -180,6 +180,19 @@ def test_files_of_the_folder_are_read_and_no_others(tmp_path):
         with pytest.raises(BadRequest, match="here"):
             read_source("image", source, "here", folder)
     assert read_source("audio", "sub/b c.png", "here", folder).data == b"b"
+    for start in (b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"):  # whose base64 begins with a slash
+        with pytest.raises(BadRequest, match=r"before base64 stands data:image/png;base64,$"):
+            read_source("image", base64.b64encode(start + bytes(60)).decode(), "here", folder)
+    with pytest.raises(BadRequest, match=r"^here: it is not base64, and there is no such file in the folder"):
+        read_source("audio", "speech.wav", "here", folder)
+
+
+def test_a_picture_that_is_too_large_is_refused_without_a_warning(monkeypatch, recwarn):
+    from PIL import Image
+
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    decode_picture(saved(picture(15, 10), "PNG"))
+    assert not recwarn.list
 
 
 def test_what_soundfile_writes_is_what_is_read():

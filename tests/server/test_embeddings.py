@@ -129,8 +129,8 @@ def test_null_is_absent_and_unknown_fields_are_nothing(served):
         ({}, "there is nothing to embed"),
         ({"input": None}, "there is nothing to embed"),
         ({"input": []}, "there is nothing to embed"),
-        ({"input": 5}, "input: expected str"),
-        ({"input": {"text": "a"}}, "input: expected str"),
+        ({"input": 5}, "input: expected a text"),
+        ({"input": {"text": "a"}}, "input: expected a text"),
         ({"input": [[]]}, "input[0]: the list of token ids is empty"),
         ({"input": ["a", []]}, "input[1]: the list of token ids is empty"),
         ({"input": ["a", None]}, "input[1]: expected a text or a list of token ids, got null"),
@@ -217,12 +217,12 @@ def test_ollama_takes_what_its_clients_send_besides(served):
     [
         (b"", "missing request body"),
         (b"no", "not JSON"),
-        ({"input": 5}, "input: expected str"),
+        ({"input": 5}, "input: expected a text"),
         ({"input": ["a", 5]}, "input[1]: expected a text, got 5"),
         ({"input": [["a"]]}, "input[0]: expected a text"),
         ({"input": "a", "dimensions": -5}, "dimensions"),
         ({"input": "a", "keep_alive": "soon"}, "keep_alive"),
-        ({"input": "a", "truncate": "no"}, "truncate: expected bool"),
+        ({"input": "a", "truncate": "no"}, "truncate: expected true or false"),
     ],
 )
 def test_what_ollama_refuses_is_one_text(served, body, words):
@@ -237,7 +237,7 @@ def test_the_older_endpoint_gives_one_vector_that_is_not_normalized(served):
     for nothing in ({}, {"prompt": ""}, {"prompt": None}):
         assert served.post("/api/embeddings", nothing).json() == {"embedding": []}
     assert "missing request body" in served.refused("/api/embeddings", b"")
-    assert "prompt: expected str" in served.refused("/api/embeddings", {"prompt": ["a"]})
+    assert "prompt: expected a text" in served.refused("/api/embeddings", {"prompt": ["a"]})
 
 
 # ---------------------------------------------------------------- many, and large

@@ -54,7 +54,7 @@ REFUSED = [
     ({"response_format": {"type": "yaml"}}, ["yaml", "text", "json_object", "json_schema"]),
     ({"response_format": "json"}, ["response_format", "json"]),
     ({"response_format": {"type": "json_object"}, "grammar": "x"}, ["grammar", "response_format"]),
-    ({"temperature": "hot"}, ["temperature", "hot"]),
+    ({"temperature": "hot"}, ['temperature: expected a number, got "hot"']),
     ({"temperature": True}, ["temperature", "true"]),
     ({"max_tokens": 1.5}, ["max_tokens", "1.5"]),
     ({"max_tokens": "many"}, ["max_tokens", "many"]),

@@ -127,6 +127,18 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(monkeypatch, cap
     assert "listening" not in capfd.readouterr().err
 
 
+def test_a_folder_of_media_that_nothing_reads_is_said(monkeypatch, capfd, tmp_path) -> None:
+    def stop(options, path):
+        raise GolemError("stop here")
+
+    monkeypatch.setattr(app, "load_chat", stop)
+    for mmproj in (None, "mmproj.gguf"):
+        with pytest.raises(GolemError, match="stop here"):
+            app.serve(OPTIONS | {"model": "tiny.gguf", "media-path": str(tmp_path), "mmproj": mmproj})
+        said = f"-media-path {tmp_path}: nothing reads it without -mmproj" in capfd.readouterr().err
+        assert said == (mmproj is None)
+
+
 def test_every_interface_is_reached_over_both_protocols() -> None:
     bound = app.listen(Address("", 0))
     port = bound.getsockname()[1]

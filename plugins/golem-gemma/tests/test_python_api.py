@@ -153,16 +153,50 @@ def test_what_cannot_be_read_is_refused_by_its_place(model, png, tmp_path):
     for part, words in (
         ({"type": "image", "image": b"no picture"}, r"messages\[0\].content\[0\].image: the picture can't be read"),
         ({"type": "image", "image": tmp_path / "none.png"}, "No such file"),
-        ({"type": "image", "image": 5}, "expected bytes, a path, a data: URI or an image of Pillow's, got a int"),
+        (
+            {"type": "image", "image": 5},
+            "expected bytes, a path, a data: URI or an image of Pillow's, got a value of type int",
+        ),
         ({"type": "image"}, r"content\[0\].image: expected"),
         ({"type": "image", "image": "https://example.org/a.png"}, "network"),
         ({"type": "video", "video": b""}, "'video'|\"video\""),
     ):
         with pytest.raises(BadRequest, match=words):
             told(model, part, {"type": "image", "image": png})
+    for messages, words in (
+        ("what?", "^messages: expected a list of dicts"),
+        ({"role": "user", "content": "what?"}, "^messages: expected a list of dicts"),
+        (["what?"], r"^messages\[0\]: expected a dict with"),
+        ([{"content": "what?"}], r"^messages\[0\]: expected a dict with"),
+        ([{"role": "user", "content": 5}], r"^messages\[0\].content: expected a text or a list of parts, got 5$"),
+        ([{"role": "user", "content": ["what?"]}], r"^messages\[0\].content\[0\].type"),
+        ([{"role": "user", "content": [{"type": "text"}]}], r"^messages\[0\].content\[0\].text: expected a text"),
+    ):
+        with pytest.raises(BadRequest, match=words):
+            model.chat(messages)
+    for part, words in (
+        ({"type": "image", "url": "a.png"}, "image: expected bytes, a path, a data: URI or an image of Pillow's, got"),
+        ({"type": "image_url", "url": "a.png"}, 'image_url: expected an object with "url", got null'),
+    ):
+        with pytest.raises(BadRequest, match=words):
+            told(model, part)
     with pytest.raises(BadRequest) as refusal:
         told(model, *[{"type": "image", "image": png}] * 40)
     assert refusal.value.code == "context_length_exceeded"
+
+
+def test_a_recording_without_a_source_is_told_what_one_is():
+    with golem_core.load(
+        FIXTURES / "gemma4-e2b.gguf", mmproj=FIXTURES / "mmproj-e2b.gguf", context=256, threads=2
+    ) as model:
+        for part, words in (
+            ({"type": "audio", "data": b""}, "audio: expected bytes, a path or a data: URI, got null$"),
+            ({"type": "audio", "audio": 5}, "audio: expected bytes, a path or a data: URI, got a value of type int$"),
+            ({"type": "input_audio", "input_audio": {}}, 'input_audio: expected an object with "data", got {}$'),
+            ({"type": "input_audio", "input_audio": {"data": "a.wav"}}, "input_audio: it is not base64$"),
+        ):
+            with pytest.raises(BadRequest, match=words):
+                told(model, part)
 
 
 def test_a_model_without_a_projector_says_so():
