@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golem_vulkan import kernels
-from golem_vulkan.lowering import table
+from golem_vulkan.lowering import forms, table
 from golem_vulkan.steps import Launch, Nothing, Planes, push_constants
 from golem_vulkan.target import Target
 
 from golem_core import Columns, Graph, Plan, Planner, Weight, open_model, plugins
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from graph.op_cases import CASES, Case
 
 FIXTURES = sorted(
     path for path in Path(__file__).parents[3].glob("*/*/tests/fixtures/*.gguf") if not path.name.startswith("mmproj")
@@ -45,6 +49,25 @@ def test_models_of_every_family_are_planned(path):
         for width in WIDTHS:
             check(plan(model.build(), width))
         check(plan(model.build(), WIDTHS[-1], fragments=True))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_op_is_planned_for_fragments(case: Case, monkeypatch):
+    monkeypatch.setattr(forms, "FRAGMENTED", forms.SIXTEEN)
+    g = Graph()
+    case.build(g, np.random.default_rng(7))
+    for width in (16, 512):
+        check(plan(g, width, fragments=True))
+
+
+def test_maps_are_widened_where_nothing_else_is():
+    g = Graph()
+    first = g.conv2d(g.input("map", (32, 48, 384)), weight("w", "BF16", 192, 9 * 384))
+    g.output("y", g.conv2d(first, weight("v", "BF16", 96, 9 * 192)))
+    made = plan(g, 1, fragments=True)
+    assert {"widen_BF16", "conv2d_fragments"} <= check(made)
+    rooms = {step.args[2].buffer.size for step in made.steps if step.kernel == "widen_BF16"}
+    assert rooms == {2 * 192 * 9 * 384}  # of float16, for the larger of the two
 
 
 def weight(name: str, kind: str, *shape: int) -> Weight:

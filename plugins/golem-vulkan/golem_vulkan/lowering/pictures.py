@@ -14,8 +14,6 @@ from golem_vulkan.target import Target, groups_of
 
 TILE = 64
 """Places of a workgroup, and outputs."""
-PART = (64, 96, 32, 48)
-"""The same on cooperative matrices, and those of a subgroup."""
 
 
 def conv2d(target: Target, p: Planner, node: Node) -> None:
@@ -36,11 +34,10 @@ def conv2d(target: Target, p: Planner, node: Node) -> None:
 
 def emit_fragments(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
     w, (height, width, channels) = node["weight"], node["x"].shape
-    places, tile_rows, across, down = PART
-    slab = max(1, target.slab // (64 * row_units(w) * tile_rows)) * tile_rows
-    for first, rows, widened in wide.slabs(target, p, w, min(slab, groups_of(w.rows, tile_rows) * tile_rows)):
+    places, tile_rows, across, down = wide.MAP_TILE
+    for first, rows, widened in wide.slabs(target, p, w, wide.map_slab(target, w)[0]):
         launch(
-            p, "conv2d_fragments", (target.subgroup * (places // across) * (tile_rows // down), *PART),
+            p, "conv2d_fragments", (target.subgroup * (places // across) * (tile_rows // down), *wide.MAP_TILE),
             (groups_of(height * width, places), groups_of(rows, tile_rows), p.capacity[y.rows]),
             widened, x, y, Rows(y.rows), vector(node["bias"]), first, first + rows, w.rows, row_units(w),
             height, width, channels, isqrt(w.width // channels), x.stride, y.stride,

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Value, Weight, source
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering.forms import F32, FRAGMENTS, HALF_SCALE, in_fragments, on_matrices
+from golem_vulkan.lowering.forms import F32, FRAGMENTS, HALF_SCALE, convolves_in_fragments, in_fragments, on_matrices
 from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of
 
@@ -23,6 +23,8 @@ TILES = (((96, 128, 48, 64), 3, 1.0), ((64, 128, 32, 64), 4, 0.95), ((64, 64, 32
 """Columns and rows of a workgroup's part of a product, and of a subgroup's part of that; how many such workgroups a
 core holds; and how much is done in a time."""
 MOST_ROWS = max(tile[1] for tile, _, _ in TILES)
+MAP_TILE = (64, 96, 32, 48)
+"""Of a convolution: places of a workgroup, and outputs, and the same of a subgroup."""
 CORES = 132
 """That tiles are chosen for."""
 
@@ -41,7 +43,9 @@ class Widening:
     @classmethod
     def of(cls, target: Target, p: Planner) -> Widening:
         if p not in PLANS:
-            PLANS[p] = cls(max(most_widened(target, p, node) for node in p.nodes if fits(target, node)))
+            products = [most_widened(target, p, node) for node in p.nodes if fits(target, node)]
+            maps = [map_slab(target, node["weight"])[1] for node in p.nodes if convolves(target, node)]
+            PLANS[p] = cls(max(products + maps))
         return PLANS[p]
 
     def workspace(self, p: Planner, readers: list[Node]) -> Operand:
@@ -113,6 +117,17 @@ def together(target: Target, p: Planner, node: Node) -> Operand:
 
 def fits(target: Target, node: Node) -> bool:
     return node.op.name == "linear" and on_matrices(target, node) and in_fragments(target, node)
+
+
+def convolves(target: Target, node: Node) -> bool:
+    return node.op.name == "conv2d" and convolves_in_fragments(target, node)
+
+
+def map_slab(target: Target, w: Weight) -> tuple[int, int]:
+    """The rows of a convolution's weight that are widened at a time, and their bytes."""
+    most = max(1, target.slab // (64 * row_units(w) * MAP_TILE[1]))
+    rows = min(most, groups_of(w.rows, MAP_TILE[1])) * MAP_TILE[1]
+    return rows, 64 * row_units(w) * rows
 
 
 def group_of(target: Target, p: Planner, node: Node, most: int, without: Collection[Node] = ()) -> list[Node]:
