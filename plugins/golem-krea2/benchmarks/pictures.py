@@ -2,6 +2,7 @@
 
     python pictures.py                        on a Vulkan device, beside PyTorch in bf16 on CUDA
     python pictures.py --shape tiny --device cpu --peer-device cpu
+    python pictures.py --peer-device none     golem alone
 
 The files, 18 GB, are written and removed (`--keep` leaves them).  Both sides read the same files, take turns, and hand
 numpy arrays out; each figure is printed as soon as it is known.  `PyTorch` needs torch, diffusers and transformers.
@@ -10,6 +11,7 @@ numpy arrays out; each figure is printed as soon as it is known.  `PyTorch` need
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shutil
 import statistics
@@ -37,6 +39,7 @@ from golem_krea2.vae import Decoder, unscaled
 
 PROMPT = "a red fox in the snow at dawn, seen from the side, its breath white in the cold air, behind it birches and "
 PROMPT += "low hills, soft light from the left, long shadows, film grain, shallow depth of field, photo, 85 mm lens"
+PEER = ("torch", "diffusers", "transformers")
 SHAPES = {
     "real": (
         DiTShape(Heads(6144, 48, 12, 128, 16384), Heads(2560, 20, 20, 128, 6912), 28, 12, 16, 256),
@@ -147,6 +150,9 @@ def main() -> None:
     parser.add_argument("--lora", type=int, metavar="RANK", help="measure a step of golem's with a LoRA, too")
     parser.add_argument("--json", type=Path, help="where the figures go, as far as they are known")
     arguments = parser.parse_args()
+    lacking = [name for name in PEER if importlib.util.find_spec(name) is None]
+    if arguments.peer_device != "none" and lacking:
+        parser.error(f"PyTorch's side needs {', '.join(lacking)}; --peer-device none measures golem alone")
     dit, encoder, vae = SHAPES[arguments.shape]
     dit = replace(dit, blocks=arguments.blocks or dit.blocks, taps=arguments.taps or dit.taps)
     encoder = replace(encoder, layers=tapped(dit.taps)[-1])

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import openai
@@ -150,12 +151,18 @@ def test_openais_client(drawing):
     assert found.data and found.data[0].b64_json and found.data[0].revised_prompt == "a red fox"
     with Image.open(io.BytesIO(base64.b64decode(found.data[0].b64_json))) as picture:
         assert picture.size == (64, 64)
-    kinds = [
-        event.type
-        for event in client.images.generate(
-            prompt="a red fox", size="64x64", stream=True, extra_body={"steps": 2}  # type: ignore[call-overload]
-        )
-    ]  # fmt: skip
+    again = [
+        client.images.generate(prompt="a red fox", size="64x64", extra_body={"seed": 7, "steps": steps})
+        for steps in (2, 2, 3)
+    ]
+    first, same, other = (each.data[0].b64_json for each in again if each.data)
+    assert first == same != other
+    streamed: list[Any] = list(
+        client.images.generate(prompt="a red fox", size="64x64", stream=True, extra_body={"steps": 2})
+    )
+    told = [(type(each).__name__, each.step, each.steps, each.b64_json) for each in streamed[:-1]]
+    assert told == [("ImageGenPartialImageEvent", step, 2, None) for step in (1, 2)]
+    kinds = [each.type for each in streamed]
     assert kinds == ["image_generation.progress"] * 2 + ["image_generation.completed"]
     with pytest.raises(openai.BadRequestError, match="n: 2 pictures"):
         client.images.generate(prompt="a red fox", n=2)
