@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from golem_vulkan.fragments import held
 from golem_vulkan.gpu import Gpu
 from golem_vulkan.lowering import forms, table
 from golem_vulkan.needs import work_out
+from golem_vulkan.notices import say_once
 from golem_vulkan.passes import VulkanPass, buckets, ring_bytes, ring_length
 from golem_vulkan.pipelines import Pipelines
 from golem_vulkan.steps import Matrix, Vector
@@ -29,8 +29,6 @@ MOST_PLANNED = 4
 """Sizes of passes whose plans are kept for a graph."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
-_told: set[tuple[int, int, int]] = set()
-"""What this process was told of already: an adapter, and the bytes of weights that it took and read from the host."""
 
 
 class VulkanDevice:
@@ -107,10 +105,8 @@ class VulkanDevice:
         rings = sum(2 * ring_bytes(ring, ring_length(ring, context, width), slots) for ring in graph.rings)
         needs, free = work_out(graph, plans, new, in_host, rings, slots, tentative), self.gpu.free_memory()
         needs.check(self.adapter, free)
-        known = (self.adapter.index, needs.weights, needs.host_weights)
-        if progress is not None and new and known not in _told:
-            _told.add(known)
-            print(needs.told(self.adapter, free), file=sys.stderr, flush=True)
+        if progress is not None and new:
+            say_once(needs.told(self.adapter, free), needs.named(self.adapter))
         self.weights.take(new, vectors, in_host, progress)
         made = VulkanPass(self, graph, plans, slots, context, capacity, tentative)
         self.passes.append(made)

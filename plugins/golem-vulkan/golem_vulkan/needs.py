@@ -34,11 +34,14 @@ class Needs:
 
     def told(self, adapter: Adapter, free: int) -> str:
         """A line for whoever waits for the upload."""
-        host = f" ({giga(self.host_weights)} more in the host's memory)" if self.host_weights else ""
         return (
-            f"vulkan:{adapter.index} {adapter.name}: {giga(self.weights)} of weights{host}, {giga(self.states)} of "
-            f"states, {giga(self.work)} to work in; {giga(free)} are free"
+            f"{self.named(adapter)}, {giga(self.states)} of states, {giga(self.work)} to work in; {giga(free)} are free"
         )
+
+    def named(self, adapter: Adapter) -> str:
+        """The adapter and the weights."""
+        host = f" ({giga(self.host_weights)} more in the host's memory)" if self.host_weights else ""
+        return f"vulkan:{adapter.index} {adapter.name}: {giga(self.weights)} of weights{host}"
 
     def check(self, adapter: Adapter, free: int) -> None:
         """Raises GolemError, with the numbers and what would help, where it doesn't fit."""

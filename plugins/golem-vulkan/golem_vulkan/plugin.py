@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ def probe() -> str:
 
 def open_device(options: Mapping[str, Any]) -> Any:
     from golem_vulkan.device import VulkanDevice
+    from golem_vulkan.notices import say_once
 
     if (kv := options.get("kv") or "f16") != "f16":
         raise Unsupported(f"-kv {kv}: vulkan keeps keys and values as f16")
@@ -35,7 +35,7 @@ def open_device(options: Mapping[str, Any]) -> Any:
     )
     if opened.adapter.kind == "processor":
         name = f"vulkan:{opened.adapter.index}: {opened.adapter.name}"
-        print(f"{name} is software and slower than -device cpu", file=sys.stderr, flush=True)
+        say_once(f"{name} is software and slower than -device cpu")
     return opened
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from golem_vulkan import notices
 from golem_vulkan.adapters import Instance
 from golem_vulkan.device import VulkanDevice
 
@@ -27,3 +28,11 @@ def device(tmp_path_factory):
     yield opened
     opened.close()
     assert opened.complaints == []
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What this process has said already: nothing."""
+    found: set[str] = set()
+    monkeypatch.setattr(notices, "_said", found)
+    return found

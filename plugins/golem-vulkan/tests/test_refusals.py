@@ -110,7 +110,7 @@ def test_keys_and_values_in_another_form():
         plugin.open_device({"device": "vulkan", "kv": "q8_0"})
 
 
-def test_a_device_that_is_software_is_called_slow(device, capsys):
+def test_a_device_that_is_software_is_called_slow(device, capsys, said):
     if device.adapter.kind != "processor":
         pytest.skip("the device is no software")
     plugin.open_device({"device": f"vulkan:{device.adapter.index}"}).close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from golem_vulkan import memory, weights
+from golem_vulkan import memory, plugin, weights
 from golem_vulkan.device import VulkanDevice
 
 from golem_core import Columns, Graph, Weight
@@ -22,7 +22,7 @@ def test_a_weight_larger_than_the_staging_buffers(device, monkeypatch):
     assert told[-1] == (table.nbytes, table.nbytes)
 
 
-def test_experts_in_the_hosts_memory_give_the_same(device, capsys):
+def test_experts_in_the_hosts_memory_give_the_same(device, said, capsys):
     opened = VulkanDevice(device.adapter.index, host_experts=True)
     dice = np.random.default_rng(2)
     table, up = (dice.normal(size=shape).astype(np.float32) for shape in ((8, 64), (4, 16, 64)))
@@ -40,17 +40,20 @@ def test_experts_in_the_hosts_memory_give_the_same(device, capsys):
     opened.close()
 
 
-def test_what_weights_need_is_told_once(device, capsys):
+def test_what_is_needed_is_told_once(device, said, capsys):
     for _ in range(2):
-        opened = VulkanDevice(device.adapter.index)
-        for rows in (11, 13):
+        opened = plugin.open_device({"device": f"vulkan:{device.adapter.index}"})
+        for rows in (11, 100_000):
             g = Graph()
             data = np.zeros(rows * 32 * 4, np.uint8)
             g.output("y", g.embed(Weight("table", "F32", (rows, 32), data)))
             opened.compile(g, width=8, progress=lambda *at: None)
         opened.close()
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and all("of weights" in line for line in lines)
+    software, told = [], []
+    for line in capsys.readouterr().err.splitlines():
+        (told if "of weights" in line else software).append(line)
+    assert [line.partition(": ")[2][:18] for line in told] == ["0.00 GB of weights", "0.01 GB of weights"]
+    assert len(software) == (device.adapter.kind == "processor")
 
 
 def test_a_pass_that_is_closed_leaves_the_weights(device):

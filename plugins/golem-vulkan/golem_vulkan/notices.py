@@ -1,0 +1,15 @@
+"""Lines on standard error for whoever waits, each once in a process: networks that come and go would repeat them."""
+
+from __future__ import annotations
+
+import sys
+
+_said: set[str] = set()
+
+
+def say_once(line: str, about: str | None = None) -> None:
+    """Print `line`, unless there was one about the same: `about`, or the line itself."""
+    about = line if about is None else about
+    if about not in _said:
+        _said.add(about)
+        print(line, file=sys.stderr, flush=True)
