@@ -67,7 +67,8 @@ def golem_endpoints(server: Server) -> Iterable[Any]:
     studio = server.parts.get("krea2")
     if studio is None:
         for option in golem_options():
-            if not option.default and server.options.get(option.name):
+            value = server.options.get(option.name) or option.default
+            if getattr(value, "text", value) != option.default:  # that of a source of noise is its name
                 raise GolemError(f"-{option.name}: it goes with -krea2 DIR, and none is named")
         return []
     from golem_krea2.endpoint import handler

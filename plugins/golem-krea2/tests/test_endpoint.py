@@ -16,9 +16,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from golem_krea2.noise import source
 from golem_krea2.studio import Studio
 from PIL import Image
 
+from golem_core import GolemError
 from golem_core.options import CORE_OPTIONS, Address
 from golem_core.server.app import Server, listen
 from golem_core.server.web import Runner, application
@@ -367,3 +369,14 @@ def test_without_a_directory_there_is_no_endpoint():
     from golem_krea2.plugin import golem_endpoints
 
     assert golem_endpoints(Server("", {})) == []
+    assert golem_endpoints(Server("", {"krea2-noise": source("rocm:32"), "krea2-keep": False})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("dit", "x"), ("loras", "x"), ("keep", True), ("literal", True), ("noise", source("cpu"))]
+)
+def test_options_beside_the_directory_are_refused_without_it(name, value):
+    from golem_krea2.plugin import golem_endpoints
+
+    with pytest.raises(GolemError, match=f"-krea2-{name}: it goes with -krea2 DIR"):
+        golem_endpoints(Server("", {f"krea2-{name}": value}))
