@@ -117,9 +117,8 @@ class _Command(click.Command):
             import difflib
 
             close = difflib.get_close_matches(whole, known, n=1)
-            raise click.UsageError(
-                f"no such option: {whole}" + (f"; did you mean {close[0]}?" if close else "")
-            ) from None
+            hint = f"did you mean {close[0]}?" if close else f"no installed package has it; {plugins.HINT}"
+            raise click.UsageError(f"no such option: {whole}; {hint}") from None
 
 
 def _commands_with(given: str) -> str:
@@ -151,6 +150,17 @@ class _Root(click.Group):
         if cmd_name not in self.commands:
             self._prepare(cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"no installed package has it; {plugins.HINT}"
+            raise click.UsageError(f"no such command: {args[0]}; {hint}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._prepare()

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 CORE = "golem-core"
+HINT = "the table of packages in golem's README tells which package brings what"
 
 
 @dataclass
@@ -160,7 +161,7 @@ class Plugins:
         if name in table:
             return self._only_one("architecture", name, table[name])
         known = ", ".join(f"{each} ({who[0][0].origin})" for each, who in sorted(table.items()))
-        message = f"no installed plugin opens the architecture {name!r}; installed: {known or 'none'}"
+        message = f"no installed plugin opens the architecture {name!r}; installed: {known or 'none'}; {HINT}"
         raise Unsupported(message + self._broken())
 
     def device(self, name: str) -> DeviceType:
@@ -173,7 +174,9 @@ class Plugins:
         if kind in table:
             return self._only_one("device", kind, table[kind])
         known = ", ".join(sorted(table))
-        raise Unsupported(f"no installed plugin drives the device {name!r}; installed: {known}" + self._broken())
+        raise Unsupported(
+            f"no installed plugin drives the device {name!r}; installed: {known}; {HINT}" + self._broken()
+        )
 
     def devices(self) -> dict[str, list[tuple[Plugin, DeviceType]]]:
         """Who drives each kind of device."""

@@ -347,6 +347,11 @@ def test_a_mistaken_option_is_named_even_beside_a_right_one_with_its_letter(gole
 
 def test_an_option_of_another_command_is_said_to_be_there(golem):
     status, _, text = golem("bench", "-addr", ":80")
+    assert golem("serve", "-zither")[2].endswith(
+        f"no such option: -zither; no installed package has it; {plugins.HINT}\n"
+    )
+    assert golem("zither")[2] == f"golem: no such command: zither; no installed package has it; {plugins.HINT}\n"
+    assert golem("serv")[0] == 2 and "no such command: serv; did you mean serve?" in golem("serv")[2]
     assert status == 2 and "no such option: -addr; only golem serve has it" in text
     _, _, text = golem("bench", "--mmproj=x")
     assert "no such option: --mmproj; only golem run or golem serve has it" in text
