@@ -27,6 +27,7 @@ def golem(monkeypatch, capsys):
         given.clear()
         own = {name: command for name, command in cli.cli.commands.items() if name not in commands}
         monkeypatch.setattr(cli.cli, "commands", own)  # put back afterwards, so that no faked command stays behind
+        monkeypatch.setattr(cli.cli, "_whole", False)  # as it was, too: whoever comes next asks the packages again
         monkeypatch.setattr(sys, "argv", ["golem", *arguments])
         with pytest.raises(SystemExit) as stopped:
             cli.main()
