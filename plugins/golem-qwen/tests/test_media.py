@@ -306,6 +306,6 @@ def test_conversations_with_pictures_do_not_mix():
 
 def test_a_picture_without_a_projector_is_refused():
     chat = opened(mmproj=None)
-    with pytest.raises(BadRequest, match="without a projector"):
+    with pytest.raises(BadRequest, match="there is no projector beside it"):
         asked(chat, image(1))
     chat.close()
