@@ -44,7 +44,7 @@ class Callbacks:
         place = urlsplit(extension.callback_url)
         target = "/".join([place.path, *(quote(segment, safe="") for segment in path)])
         host = "::1" if place.hostname == "::1" else "127.0.0.1"
-        status, content = self._exchange(extension.name, host, place.port or 80, target, msgspec.json.encode(body))
+        status, content, cut = self._exchange(extension.name, host, place.port or 80, target, msgspec.json.encode(body))
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
@@ -59,7 +59,7 @@ class Callbacks:
         if status != 200:
             raise CallbackFailed(f"{extension.name}: unexpected status {status}")
         if not isinstance(answer, dict):
-            raise CallbackFailed(f"{extension.name}: the answer is not a JSON object")
+            raise CallbackFailed(f"{extension.name}: the answer is not a JSON object", unheard=cut and answer is None)
         return answer
 
     def close(self) -> None:
@@ -69,7 +69,8 @@ class Callbacks:
             for each in self._open:
                 _shut(each)
 
-    def _exchange(self, name: str, host: str, port: int, target: str, body: bytes) -> tuple[int, bytes]:
+    def _exchange(self, name: str, host: str, port: int, target: str, body: bytes) -> tuple[int, bytes, bool]:
+        """Status and body, and whether nothing but the connection's end says that the body is whole."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -87,6 +88,8 @@ class Callbacks:
                 connection.request("POST", target, body, headers)
                 answer = connection.getresponse()
                 content = answer.read(ANSWER_LIMIT + 1)
+                if answer.length and len(content) <= ANSWER_LIMIT:
+                    raise ConnectionError("the answer was cut off")
             finally:
                 self._leave(opened)
         except (OSError, http.client.HTTPException) as error:
@@ -100,7 +103,7 @@ class Callbacks:
             raise CallbackFailed(f"{name}: no answer within {self.timeout:g} s")
         if len(content) > ANSWER_LIMIT:
             raise CallbackFailed(f"{name}: the answer is larger than {ANSWER_LIMIT} bytes")
-        return answer.status, content
+        return answer.status, content, answer.length is None and not answer.chunked
 
     def _why(self, error: Exception, late: threading.Event) -> str:
         if self._closed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 
 import pytest
@@ -14,7 +16,7 @@ from golem_core.hub.local import Local
 from golem_core.hub.memory import memories_in
 from golem_core.hub.messages import FunctionCall, Message, ToolCall
 from golem_core.hub.providers import ModelRef, Providers, json_in
-from golem_core.hub.registry import Registry
+from golem_core.hub.registry import Registration, Registry
 
 MODEL = ModelRef("p", "m")
 SCHEMA = {"type": "object"}
@@ -61,6 +63,35 @@ def test_other_errors_do_not_fall_back(providers, extension) -> None:
     with pytest.raises(CallbackFailed, match="no data"):
         providers.structured(MODEL, ASK, "x", SCHEMA)
     assert len(found.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone", "why"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n", True, "not a JSON object"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"content": "ha', True, "not a JSON object"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"content": "ha', True, "cut off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhaha", False, "not a JSON object"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", False, "not a JSON object"),
+    ],
+)
+def test_an_extension_that_ends_within_its_answer_went_away_during_the_call(answer, gone, why) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as opened:
+                asked = b""
+                while not asked.endswith(b"{}"):
+                    asked += opened.recv(1 << 16)
+                opened.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        called = Registration("p", f"http://127.0.0.1:{server.getsockname()[1]}", 1)
+        with pytest.raises(CallbackFailed, match=why) as failed:
+            Callbacks("", 5).post(called, ("v1", "chat"), {})
+        thread.join()
+    assert failed.value.unheard == gone
 
 
 def test_a_provider_without_structured_answers_is_asked_in_plain_chat_at_once(providers, extension) -> None:
