@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,6 +36,27 @@ def arguments(description: str, rounds: int, *, markdown: bool = False) -> argpa
     if markdown:
         parser.add_argument("--markdown", action="store_true", help="write rows of a Markdown table instead")
     return parser
+
+
+def of_made_files(description: str, kinds: Sequence[str], usual: Sequence[str]) -> argparse.Namespace:
+    """The options of a benchmark that makes its files, each in some of `kinds` of weights, `usual` ones by default."""
+    parser = arguments(description, rounds=3)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "golem" / "benchmarks"
+    parser.add_argument("--folder", type=Path, default=cache, help=f"where the files are written (default {cache})")
+    parser.add_argument("--keep", action="store_true", help="leave the files there for the next run")
+    parser.add_argument(
+        "--kinds",
+        type=lambda given: given.split(","),
+        default=list(usual),
+        help=f"some of {','.join(kinds)} (default {','.join(usual)})",
+    )
+    parser.add_argument("--flash", choices=("on", "off", "auto"), default="auto", help="llama.cpp's flash attention")
+    options = parser.parse_args()
+    if options.model is not None:
+        parser.error("--model: the files are made here, with random weights")
+    if not set(options.kinds) <= set(kinds):
+        parser.error(f"--kinds: expected some of {', '.join(kinds)}")
+    return options
 
 
 def positive(text: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -200,22 +199,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = _figures.arguments((__doc__ or "").split("\n")[0], rounds=3)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "golem" / "benchmarks"
-    parser.add_argument("--folder", type=Path, default=cache, help=f"where the files are written (default {cache})")
-    parser.add_argument("--keep", action="store_true", help="leave the files there for the next run")
-    parser.add_argument(
-        "--kinds",
-        type=lambda given: given.split(","),
-        default=KINDS[:2],
-        help="some of BF16,F16,Q8_0 (default BF16,F16)",
-    )
-    parser.add_argument("--flash", choices=("on", "off", "auto"), default="auto", help="llama.cpp's flash attention")
-    options = parser.parse_args()
-    if options.model is not None:
-        parser.error("--model: the files are made here, with random weights")
-    if not set(options.kinds) <= set(KINDS):
-        parser.error(f"--kinds: expected some of {', '.join(KINDS)}")
+    options = _figures.of_made_files((__doc__ or "").split("\n")[0], KINDS, KINDS[:2])
     report = run(options)
     if options.json:
         _figures.print_json(report)

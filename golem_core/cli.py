@@ -103,6 +103,7 @@ class _Command(click.Command):
     """A command whose unknown options are named whole, though they begin with one dash."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        import_numpy()  # by options' own readers at the soonest
         given = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -138,7 +139,6 @@ class _Root(click.Group):
 
     def _prepare(self, name: str | None = None) -> None:
         """Add the command of that name, or all of them, those of plugins among them."""
-        import_numpy()
         for each, (help_text, act, extra) in _COMMANDS.items():
             if name in (each, None) and each not in self.commands:
                 self.add_command(option_command(each, help_text, act, extra()))

@@ -12,6 +12,9 @@ from golem_core.errors import BadFile, Unsupported
 
 from .model import ModelFile
 
+Colours = tuple[float, ...]
+"""A number for each of red, green and blue."""
+
 
 class Keys:
     """The metadata under a file's architecture: of a file of `toy`, `count("block_count")` is `toy.block_count`.
@@ -53,6 +56,14 @@ class Keys:
             raise BadFile(self.named("block_count", blocks) + f", but there are {found} blocks")
         return blocks
 
+    def part_blocks(self, key: str, tensor: str) -> int:
+        """The number under `key` of blocks that one part of a file has; `tensor` is a tensor of each, with {} where its
+        number stands.  To be asked before anything is made for each block, as `block_count`."""
+        blocks = self.count(key)
+        if tensor.format(blocks - 1) not in self.file.weights:
+            raise BadFile(self.named(key, blocks) + ", and there are fewer blocks")
+        return blocks
+
     def per_block(
         self, key: str, blocks: int, default: Sequence[int] | None = None, behind: int = 0
     ) -> tuple[int, ...]:
@@ -76,6 +87,20 @@ class Keys:
         if len(values) not in (blocks, blocks + behind):
             raise BadFile(self.named(key, f"a list of {len(values)}") + f", but there are {blocks} blocks")
         return tuple(values[:blocks])
+
+    # ---------------------------------------------------------------- of pictures
+
+    def colours(self, mean: Colours, std: Colours) -> tuple[Colours, Colours]:
+        """Mean and deviation of the colours that a projector's tower was trained with, those given by default."""
+        found = []
+        for key, default in (("vision.image_mean", mean), ("vision.image_std", std)):
+            numbers = tuple(self.meta.numbers(key, float, default))
+            if len(numbers) != 3 or (found and min(map(abs, numbers)) < 1e-6):
+                raise BadFile(
+                    self.named(key, list(numbers)) + ", three numbers were expected" + ", none 0" * len(found)
+                )
+            found.append(numbers)
+        return found[0], found[1]
 
     # ---------------------------------------------------------------- of attention
 

@@ -53,6 +53,13 @@ class Weight:
         kind = TYPES[self.type]
         return self.width // kind.block * kind.nbytes
 
+    @classmethod
+    def of(cls, name: str, numbers: np.ndarray) -> Weight:
+        """Numbers that no file has, as a weight of their shape: F16 if they are float16, else F32."""
+        kind = np.float16 if numbers.dtype == np.float16 else np.float32
+        held = np.ascontiguousarray(numbers, kind)
+        return cls(name, "F16" if kind is np.float16 else "F32", held.shape, held.reshape(-1).view(np.uint8))
+
     def scaled(self, by: float) -> Weight:
         """The same weight, every number of it times `by`.  Raises Unsupported unless its type is F8_E4M3."""
         if self.type != "F8_E4M3":

@@ -135,3 +135,11 @@ def test_values_of_another_type_or_range_are_refused_by_file_key_and_value(read,
         read(Metadata("f", FACTS).scoped("a"))
     message = str(refused.value)
     assert message.startswith("f: ") and words in message and "\n" not in message and len(message) < 200
+
+
+@pytest.mark.parametrize(("given", "type_"), [(np.float16, "F16"), (np.float32, "F32"), (np.float64, "F32")])
+def test_numbers_of_ones_own_are_a_weight(given, type_):
+    numbers = np.arange(24, dtype=given).reshape(2, 3, 4).transpose(2, 0, 1)
+    weight = Weight.of("mine", numbers)
+    assert (weight.name, weight.type, weight.shape) == ("mine", type_, (4, 2, 3))
+    np.testing.assert_array_equal(weight.dequantize(), numbers)

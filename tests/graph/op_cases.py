@@ -1,65 +1,19 @@
-"""The table: every op, in the shapes and types that matter.  A new op or shape is a row here.
-
-A row builds a graph whose outputs are compared between a device and the numpy reference, over a list of
-passes.  `x(g, ...)` makes activations out of an embedding, since nothing else enters a graph.
+"""The table: every op, in the shapes and types that matter.  A new op or shape is a row here; those that attend are
+in `attention_cases`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from golem_core import RUNS, Columns, Graph, KVRing, Recurrent, Value
+from golem_core import RUNS, Columns, KVRing, Recurrent
 from golem_core.files import DECODERS
 
+from .attention_cases import TEXTS
+from .case import CASES as CASES
+from .case import SEVERAL, TOKENS, case, columns, of_lengths, x
+from .case import Case as Case
 from .weights import random_weight
-
-TOKENS = 50
-
-
-def columns(counts: list[tuple[int, int, int]], scored: list[int] | None = None, seed: int = 0) -> Columns:
-    """A pass of runs (slot, first position, length) with random tokens; by default every column is scored."""
-    rng = np.random.default_rng(seed)
-    n = sum(length for _, _, length in counts)
-    position = np.concatenate([np.arange(first, first + length) for _, first, length in counts])
-    slot = np.concatenate([np.full(length, slot) for slot, _, length in counts])
-    return Columns(rng.integers(0, TOKENS, n), position, slot, np.arange(n) if scored is None else scored)
-
-
-def of_lengths(*lengths: int) -> list[Columns]:
-    return [columns([(0, 0, n)], seed=n) for n in lengths]
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    build: Callable[[Graph, np.random.Generator], None]
-    passes: list[Columns] = field(default_factory=lambda: of_lengths(1, 3, 17))
-    tolerance: float = 2e-6
-    """Of the largest entry of the reference."""
-    half_tolerance: float | None = None
-    """Instead, on a device that keeps keys and values in 16 bits."""
-    byte_tolerance: float | None = None
-    """Instead, on a device that keeps keys and values in 8 bits; None where it is not tried."""
-
-
-def x(g: Graph, rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Value:
-    value = g.embed(random_weight(rng, "table", "F32", TOKENS, int(np.prod(shape)), scale=scale))
-    return g.view(value, shape) if len(shape) > 1 else value
-
-
-CASES: list[Case] = []
-
-
-def case(name: str, **options):
-    def add(build: Callable[[Graph, np.random.Generator], None]):
-        CASES.append(Case(name, build, **options))
-        return build
-
-    return add
-
 
 WITH_ROUNDED_SUMS = {"Q4_1", "Q5_1"}
 """Minimums meet sums of activations that a device may round to float16, as ggml does."""
@@ -172,127 +126,6 @@ for _pairs, _dims, _blocks in (("halves", 32, 1), ("neighbours", 32, 1), ("halve
         g.output("normed", g.rope_at(g.rms_norm(y, weight, eps=1e-6), at, **how))
         g.output("bare", g.rope_at(g.rms_norm(y, eps=1e-6), at, **how))
         g.output("scored", g.take(g.rope_at(g.silu(y), at, **how)))
-
-
-SEVERAL = [
-    columns([(0, 0, 20), (1, 0, 7)], seed=1),
-    columns([(2, 0, 33)], seed=2),
-    columns([(1, 7, 1), (0, 20, 1), (2, 33, 1)], seed=3),
-    columns([(0, 21, 40), (1, 8, 1)], seed=4),
-    columns([(0, 61, 1)], seed=5),
-]
-for _heads, _kv_heads, _dim in ((1, 1, 16), (4, 2, 32), (6, 2, 64), (4, 1, 48), (16, 2, 16)):
-    for _window in (None, 9):
-
-        @case(
-            f"attend-{_heads}of{_kv_heads}x{_dim}-{_window}",
-            passes=SEVERAL,
-            tolerance=1e-5,
-            half_tolerance=3e-3,
-            byte_tolerance=3e-2 if _dim % 32 == 0 else None,
-        )
-        def _(g, rng, heads=_heads, kv_heads=_kv_heads, dim=_dim, window=_window):
-            q, k, v = x(g, rng, heads, dim), x(g, rng, kv_heads, dim), x(g, rng, kv_heads, dim)
-            cache = g.store(k, v, KVRing(kv_heads, dim, window))
-            g.output("y", g.attend(q, cache, scale=dim**-0.5, window=window))
-
-
-@case("attend-turned-shared", passes=SEVERAL, tolerance=2e-5, half_tolerance=3e-3, byte_tolerance=3e-2)
-def _(g, rng):
-    """Keys normed and rotated on the way into the ring, two readers with masks of their own, keys that are values."""
-    q, k = x(g, rng, 4, 32), x(g, rng, 2, 32)
-    w = random_weight(rng, "w", "F32", 32)
-    for pairs in ("halves", "neighbours"):
-        keys = g.rope(g.rms_norm(k, w, eps=1e-6), base=1e4, pairs=pairs)
-        cache = g.store(keys, g.rms_norm(k, eps=1e-6), KVRing(2, 32))
-        turned = g.rope(q, base=1e4, pairs=pairs)
-        g.output(pairs, g.attend(turned, cache, scale=0.2))
-        g.output(pairs + "-windowed", g.attend(turned, cache, scale=0.2, window=5))
-
-
-@case("attend-turned-at", passes=SEVERAL, tolerance=2e-5, half_tolerance=3e-3, byte_tolerance=3e-2)
-def _(g, rng):
-    """Keys turned by places on their way into the ring, normed and not, in one block and in two."""
-    q, k, at = x(g, rng, 4, 32), x(g, rng, 2, 32), x(g, rng, 3, scale=20.0)
-    w = random_weight(rng, "w", "F32", 32)
-    for pairs, blocks in (("halves", 1), ("neighbours", 1), ("halves", 2)):
-        how = {"frequencies": tuple(10.0 ** -(j / 8) for j in range(14)), "axes": (0, 1, 2, 1) * 3 + (0, 0)}
-        for name, keys in (("normed", g.rms_norm(k, w, eps=1e-6)), ("plain", g.silu(k))):
-            cache = g.store(g.rope_at(keys, at, **how, pairs=pairs, blocks=blocks), k, KVRing(2, 32))
-            turned = g.take(g.rope_at(q, at, **how, pairs=pairs, blocks=blocks))
-            g.output(f"{pairs}-{blocks}-{name}", g.attend(turned, cache, scale=0.2))
-
-
-@case("attend-softcap", passes=SEVERAL, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=3e-2)
-def _(g, rng):
-    q, k, v = x(g, rng, 4, 64), x(g, rng, 2, 64), x(g, rng, 2, 64)
-    cache = g.store(k, v, KVRing(2, 64))
-    g.output("y", g.attend(q, cache, scale=0.5, softcap=3.0))
-    g.output("windowed", g.attend(q, cache, scale=0.125, softcap=5.0, window=7))
-
-
-def long(first: int, step: int, last: int) -> list[Columns]:
-    """A prompt read in chunks of `step` columns, whose last pass alone is scored, then single columns."""
-    chunks = [columns([(0, at, step)], scored=[], seed=at) for at in range(first, last - step, step)]
-    return [*chunks, columns([(0, last - step, step)], [0, step // 2, step - 1]), columns([(0, last, 1)])]
-
-
-for _name, _last, _window in (("4k", 4096, None), ("16k-windowed", 16_384, 1000)):
-
-    @case(f"attend-{_name}", passes=long(0, 512, _last), tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=6e-2)
-    def _(g, rng, window=_window):
-        q, k, v = g.take(x(g, rng, 4, 32)), x(g, rng, 2, 32), x(g, rng, 2, 32)
-        cache = g.store(g.rope(k, base=1e6), v, KVRing(2, 32, window))
-        g.output("y", g.attend(g.rope(q, base=1e6), cache, scale=0.4, window=window))
-
-
-def seeing(runs: list[tuple[int, int, int]], *spans: tuple[int, int], seed: int) -> Columns:
-    """The same columns, of which those from `first` to `stop` see each other."""
-    plain = columns(runs, seed=seed)
-    last = plain.position.copy()
-    for first, stop in spans:
-        last[first:stop] = plain.position[stop - 1]
-    return Columns(plain.token, plain.position, plain.slot, plain.scored, last=last)
-
-
-# Pictures of several sizes, at the beginning, the middle and the end of a chunk, longer and shorter than the window.
-SPANS = [
-    seeing([(0, 0, 20), (1, 0, 37)], (3, 9), (21, 50), seed=1),
-    seeing([(0, 20, 33)], (0, 33), seed=2),
-    seeing([(1, 37, 1), (0, 53, 5)], (4, 6), seed=3),
-    columns([(0, 58, 1), (1, 38, 2)], seed=4),
-]
-for _window in (None, 9, 40):
-
-    @case(f"attend-spans-{_window}", passes=SPANS, tolerance=1e-5, half_tolerance=3e-3, byte_tolerance=6e-2)
-    def _(g, rng, window=_window):
-        q, k, v = x(g, rng, 4, 32), x(g, rng, 2, 32), x(g, rng, 2, 32)
-        cache = g.store(k, v, KVRing(2, 32, window))
-        g.output("y", g.attend(q, cache, scale=0.2, window=window, spans=True))
-        g.output("causal", g.attend(q, cache, scale=0.2, window=window, softcap=5.0))
-
-
-# Texts end to end: one alone, several of very different lengths, some rows of which are asked for.
-TEXTS = [
-    columns([(0, 0, 1)], seed=1),
-    columns([(0, 0, 70)], scored=[0, 69, 33], seed=2),
-    columns([(2, 0, 5), (0, 0, 40), (4, 0, 1), (1, 0, 17), (3, 0, 130)], scored=[192, 4, 5, 45], seed=3),
-    columns([(4, 0, 16), (3, 0, 32), (2, 0, 33)], scored=[], seed=4),
-]
-for _heads, _kv_heads, _dim in ((1, 1, 16), (3, 3, 64), (6, 2, 32), (4, 1, 48), (2, 2, 20)):
-    for _window in (None, 0, 9):
-
-        @case(f"attend_columns-{_heads}of{_kv_heads}x{_dim}-{_window}", passes=TEXTS, tolerance=1e-5)
-        def _(g, rng, heads=_heads, kv_heads=_kv_heads, dim=_dim, window=_window):
-            y = x(g, rng, 40)
-            q, k, v = (
-                g.linear(y, random_weight(rng, name, "F32", n * dim, 40, scale=0.2)).heads(n)
-                for name, n in (("q", heads), ("k", kv_heads), ("v", kv_heads))
-            )
-            turned = g.rope(q, base=1e4, dims=dim & -2)
-            g.output("y", g.attend_columns(turned, k, v, scale=dim**-0.5, window=window))
-            last = g.linear(g.take(y), random_weight(rng, "last", "F32", heads * dim, 40, scale=0.2)).heads(heads)
-            g.output("scored", g.attend_columns(last, k, v, scale=dim**-0.5, window=window))
 
 
 @case("pool", passes=TEXTS)

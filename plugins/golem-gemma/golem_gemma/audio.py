@@ -32,7 +32,7 @@ from golem_core import (
     check_tensors,
 )
 from golem_gemma import sound
-from golem_gemma.vision import Reader, constant, linear
+from golem_gemma.vision import Reader, linear
 
 EPS = 1e-6
 """Of every norm; the number in the files is not the one that the models were trained with."""
@@ -70,9 +70,7 @@ class Tower:
             raise BadFile(keys.named("audio.attention.head_count", heads) + f", but embedding_length is {width}")
         if (bands := keys.count("audio.num_mel_bins", sound.BANDS)) != sound.BANDS:
             raise BadFile(keys.named("audio.num_mel_bins", bands) + f", {sound.BANDS} were expected")
-        blocks = keys.count("audio.block_count")
-        if f"a.blk.{blocks - 1}.ln2.weight" not in keys.file.weights:  # before anything is made for each block
-            raise BadFile(keys.named("audio.block_count", blocks) + ", and there are fewer blocks")
+        blocks = keys.part_blocks("audio.block_count", "a.blk.{}.ln2.weight")
         sizes = []
         for name in ("a.conv1d.0.weight", "a.conv1d.1.weight", "a.pre_encode.out.weight"):
             weight = keys.file.weights.get(name)
@@ -194,13 +192,13 @@ def distance_weights(tower: Tower, name: str, projection: Weight) -> Weight:
         for j in range(REACH):
             for h in range(heads):
                 made[phase, h, j, h] = of_distance[(phase - j) % REACH, h]
-    return constant(name, made.reshape(REACH, heads * ROOM, heads * dim))
+    return Weight.of(name, made.reshape(REACH, heads * ROOM, heads * dim))
 
 
 def attention(g: Graph, tower: Tower, w: Weights, x: Value, phase: Value, place: Value) -> Value:
     heads, dim = tower.heads, tower.head_dim
     scale = w.per_dim_scale.dequantize().reshape(-1) * (dim**-0.5 / log(2))
-    q = linear(g, w, "attn_q", x).heads(heads) * constant("the scale of queries", scale)
+    q = linear(g, w, "attn_q", x).heads(heads) * Weight.of("the scale of queries", scale)
     k = g.scale(linear(g, w, "attn_k", x), by=log(1 + e) / log(2)).heads(heads)
     v = linear(g, w, "attn_v", x).heads(heads)
     by_distance = distance_weights(tower, "the weights of distances", w.attn_k_rel)

@@ -27,7 +27,7 @@ from golem_core import (
     check_tensors,
     resize_picture,
 )
-from golem_gemma.vision import Reader, constant
+from golem_gemma.vision import Reader
 
 MEAN = STD = (0.5, 0.5, 0.5)
 POOL = 4
@@ -66,24 +66,15 @@ class Tower:
         width, heads = keys.count("vision.embedding_length"), keys.count("vision.attention.head_count")
         if width % heads:
             raise BadFile(keys.named("vision.attention.head_count", heads) + f", but embedding_length is {width}")
-        blocks, weights = keys.count("vision.block_count"), keys.file.weights
-        if f"v.blk.{blocks - 1}.ln1.weight" not in weights:  # before anything is made for each block
-            raise BadFile(keys.named("vision.block_count", blocks) + ", and there are fewer blocks")
+        blocks = keys.part_blocks("vision.block_count", "v.blk.{}.ln1.weight")
         size, patch = keys.count("vision.image_size"), keys.count("vision.patch_size")
         pool = keys.count("vision.projector.scale_factor", POOL)
         if size % (patch * pool) or (size // patch) ** 2 > MOST_PATCHES:
             raise BadFile(
                 keys.named("vision.image_size", size) + f", which {pool} × {pool} patches of {patch} pixels do not fill"
             )
-        mean, std = (
-            tuple(keys.meta.numbers(f"vision.image_{name}", float, default))
-            for name, default in (("mean", MEAN), ("std", STD))
-        )
-        if len(mean) != 3:
-            raise BadFile(keys.named("vision.image_mean", list(mean)) + ", three numbers were expected")
-        if len(std) != 3 or min(map(abs, std)) < 1e-6:
-            raise BadFile(keys.named("vision.image_std", list(std)) + ", three numbers that are not 0 were expected")
-        down = weights.get("v.blk.0.ffn_down.weight")
+        mean, std = keys.colours(MEAN, STD)
+        down = keys.file.weights.get("v.blk.0.ffn_down.weight")
         return cls(
             width=width,
             out=out,
@@ -212,4 +203,4 @@ def build_rows(tower: Tower, weights: Weights) -> Graph:
 def turned(weight: Weight | None) -> Weight:
     """A matrix that the file has the other way round."""
     assert weight is not None
-    return constant(f"{weight.name}, turned", weight.dequantize().T)
+    return Weight.of(f"{weight.name}, turned", weight.dequantize().T)

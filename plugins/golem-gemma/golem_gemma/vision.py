@@ -59,10 +59,7 @@ class Pixels:
 
     @classmethod
     def read(cls, keys: Keys, patch: int, pool: int, places: int) -> Pixels:
-        mean, std = (tuple(keys.meta.numbers(f"vision.image_{name}", float, default)) for name, default in DEFAULTS)
-        if len(mean) != 3 or len(std) != 3 or min(map(abs, std)) < 1e-6:
-            raise BadFile(keys.named("vision.image_std", list(std)) + ", three numbers that are not 0 were expected")
-        return cls(patch, pool, places, mean, std)
+        return cls(patch, pool, places, *keys.colours((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
 
     @property
     def unit(self) -> int:
@@ -114,9 +111,6 @@ class Pixels:
         return np.ascontiguousarray(cut).reshape(-1, 3 * p * p), order(col), order(row)
 
 
-DEFAULTS = (("mean", (0.0, 0.0, 0.0)), ("std", (1.0, 1.0, 1.0)))
-
-
 @dataclass(frozen=True)
 class Tower:
     """Facts read from the file."""
@@ -141,13 +135,10 @@ class Tower:
             raise BadFile(keys.named("vision.attention.head_count", heads) + f", but embedding_length is {width}")
         table = keys.file.weights.get("v.position_embd")
         places = table.shape[1] if table is not None and len(table.shape) == 3 else 1
-        blocks = keys.count("vision.block_count")
-        if f"v.blk.{blocks - 1}.ln1.weight" not in keys.file.weights:  # before anything is made for each block
-            raise BadFile(keys.named("vision.block_count", blocks) + ", and there are fewer blocks")
         return cls(
             width=width,
             out=out,
-            blocks=blocks,
+            blocks=keys.part_blocks("vision.block_count", "v.blk.{}.ln1.weight"),
             heads=heads,
             ffn=keys.count("vision.feed_forward_length"),
             eps=keys.positive("vision.attention.layer_norm_epsilon", 1e-6),
@@ -280,14 +271,8 @@ def build_rows(tower: Tower, weights: Weights) -> Graph:
     x = g.scale(g.pool(g.input("states", (tower.width,)), "mean"), by=sqrt(tower.width))
     bias, scale = weights.get("v.std_bias"), weights.get("v.std_scale")
     if bias is not None:
-        x = x + constant("minus v.std_bias", -bias.dequantize())
+        x = x + Weight.of("minus v.std_bias", -bias.dequantize())
     if scale is not None:
         x = x * scale
     g.output("rows", linear(g, weights, "mm.input_projection", g.rms_norm(x, eps=tower.eps)))
     return g
-
-
-def constant(name: str, array: np.ndarray) -> Weight:
-    """Numbers that no file has, as a weight."""
-    held = np.ascontiguousarray(array, np.float32)
-    return Weight(name, "F32", held.shape, held.reshape(-1).view(np.uint8))

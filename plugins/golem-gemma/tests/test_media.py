@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golem_gemma import audio, opening, siglip, sound, unified, vision
-from PIL import Image
 
-from golem_core import BadFile, BadRequest, Columns, Graph, Reference, Unsupported, load, open_model
+from golem_core import BadFile, BadRequest, Columns, Graph, Reference, Unsupported, open_model
 from golem_core.engine.media import GIVEN, IS_TEXT
 from golem_core.media.encoder import MediaEncoder
-from golem_core.server.chat_request import prepare
-from golem_core.server.loading import load_chat
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PAIRS = {
@@ -313,146 +307,3 @@ def test_what_is_no_projector_is_refused_and_so_is_one_for_a_model_that_takes_no
         gemma3.bound(open_model(FIXTURES / "mmproj-12b.gguf"))
     with pytest.raises(Unsupported, match="takes no projector"):
         replace(gemma3, projector=None).bound(open_model(FIXTURES / "mmproj-gemma3.gguf"))
-
-
-# ---------------------------------------------------------------- conversations
-
-
-@pytest.fixture(scope="module", params=list(PAIRS)[:3])
-def chat(request):
-    options = {
-        "context": 512, "n": 8, "device": "cpu", "threads": 2, "builtin-template": False, "kv": "f16",
-        "mmproj": str(FIXTURES / f"{request.param}.gguf"),
-    }  # fmt: skip
-    chat = load_chat(options, FIXTURES / f"{PAIRS[request.param]}.gguf")
-    chat.ready()
-    yield chat
-    chat.close()
-
-
-def png(seed: int, width: int = 150, height: int = 80) -> str:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-
-
-def asked(chat, *content, **fields):
-    message = {"role": "user", "content": list(content)}
-    return prepare(chat, json.dumps({"messages": [message], "temperature": 0, **fields}).encode())
-
-
-def image(seed: int) -> dict:
-    return {"type": "image_url", "image_url": {"url": png(seed)}}
-
-
-def words(text: str) -> dict:
-    return {"type": "text", "text": text}
-
-
-def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
-    request = asked(chat, words("see"), image(1)).generation
-    tokenizer = chat.model.tokenizer
-    (span,) = request.media
-    begin, end = (tokenizer.encode(text, parse_special=True)[0] for text in ("<|image>", "<image|>"))
-    assert request.prompt[span.start - 1] == begin and request.prompt[span.stop] == end
-    assert max(request.prompt[span.start : span.stop]) < 0 and len(span.rows) >= 70
-    assert tokenizer.decode(request.tokens, special=True).count("see") == 1
-
-
-def test_typed_text_that_spells_a_placeholder_is_text(chat):
-    tokenizer = chat.model.tokenizer
-    for kind in chat.model.media.kinds:
-        mark = tokenizer.token_text(kind.placeholder)
-        assert tokenizer.encode(mark, parse_special=True) == [kind.placeholder]
-        for typed in (f"what does {mark} mean?", mark):
-            for parts in ([words(typed)], [words(typed), image(1)], [image(1), words(typed)]):
-                request = asked(chat, *parts).generation
-                assert len(request.media) == len(parts) - 1
-                assert mark in tokenizer.decode(token for token in request.prompt if token >= 0)
-
-
-def test_answers_depend_on_the_picture_and_the_second_time_it_is_cached(chat):
-    def answer(*content):
-        sorted_answer = chat.answer(asked(chat, *content).generation)
-        whole = sorted_answer.wait()
-        return whole.content, sorted_answer.generation
-
-    first, reading = answer(image(1), words("what is it"))
-    again, cached = answer(image(1), words("what is it"))
-    other, _ = answer(image(2), words("what is it"))
-    two, _ = answer(image(1), image(2), words("what is it"))
-    assert first == again and reading.prompt_tokens == cached.prompt_tokens
-    assert cached.cached_tokens == cached.prompt_tokens - 1
-    assert len({first, other, two}) == 3
-
-
-def test_what_cannot_be_seen_or_heard_is_refused(chat):
-    for content, said in (
-        (
-            (image(1) | {"image_url": {"url": "data:image/png;base64,AAAA"}},),
-            r"messages\[0\].content\[0\].image_url: the picture",
-        ),
-        ((image(1) | {"image_url": "https://example.org/a.png"},), "network"),
-        (tuple(image(n) for n in range(7)), "512"),
-    ):
-        with pytest.raises(BadRequest, match=said):
-            asked(chat, *content)
-    if chat.model.media.kind("audio") is None:
-        with pytest.raises(BadRequest, match="cannot hear"):
-            asked(chat, {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}})
-
-
-def test_a_recording_is_heard(chat):
-    if chat.model.media.kind("audio") is None:
-        pytest.skip("this projector has no ears")
-    import soundfile
-
-    out = io.BytesIO()
-    soundfile.write(out, np.sin(np.arange(8_000) * 0.1) * 0.5, 8_000, format="WAV")
-    data = base64.b64encode(out.getvalue()).decode()
-    request = asked(
-        chat, {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, words("hm")
-    ).generation
-    (span,) = request.media
-    assert len(span.rows) == 25 and not span.whole
-    assert chat.answer(request).wait().content
-
-
-def test_ollama_s_pictures_are_the_same(chat):
-    from golem_core.server.ollama_request import read_chat, read_generate
-
-    body = {"model": "m", "options": {"temperature": 0}}
-    picture = png(1).partition(",")[2]
-    message = {"role": "user", "content": "see", "images": [picture]}
-    _, one = read_chat(chat, json.dumps(body | {"messages": [message]}).encode())
-    _, two = read_generate(chat, json.dumps(body | {"prompt": "see", "images": [picture]}).encode())
-    mine = asked(chat, words("see"), image(1))
-    assert one is not None and two is not None
-    assert one.generation.prompt == two.generation.prompt == mine.generation.prompt
-    with pytest.raises(BadRequest, match=r"images\[0\]"):
-        read_generate(chat, json.dumps(body | {"prompt": "see", "images": ["@"]}).encode())
-
-
-def test_the_terminal_s_picture_goes_with_the_first_text(chat, tmp_path, capsys):
-    from golem_core.terminal import Terminal, asked_media
-
-    path = tmp_path / "a.png"
-    path.write_bytes(base64.b64decode(png(1).partition(",")[2]))
-    media = asked_media(chat, {"image": [str(path)], "audio": [], "raw": False})
-    terminal = Terminal(chat, raw=False, stats=True, media=media)
-    terminal.answer("what is it")
-    terminal.answer("and now")
-    said = capsys.readouterr().err
-    assert said.count("cached") == 2 and len(terminal.history) == 4
-
-
-def test_a_model_is_loaded_with_a_projector_or_refused(tmp_path):
-    with load(FIXTURES / "gemma4-e2b.gguf", mmproj=FIXTURES / "mmproj-e2b.gguf", threads=2, context=256) as model:
-        assert model.encoder is not None and model.model.media is not None
-        text = model.generate(model.tokenize("hello", special=True), max_tokens=4, temperature=0).text()
-    with load(FIXTURES / "gemma4-e2b.gguf", threads=2, context=256) as plain:
-        assert plain.encoder is None
-        assert plain.generate(plain.tokenize("hello", special=True), max_tokens=4, temperature=0).text() == text
-    with pytest.raises(BadFile):
-        load(FIXTURES / "gemma4-e2b.gguf", mmproj=tmp_path / "none.gguf")

@@ -16,7 +16,7 @@ from golem_krea2.checkpoint import Files
 from golem_krea2.lora import PROJECTOR, Lora, Products
 from golem_krea2.rows import embedding, patches, unpatched
 from golem_krea2.shapes import DiTShape, Heads
-from golem_krea2.tensors import Tensors, vector
+from golem_krea2.tensors import Tensors
 
 EPS = 1e-5
 THETA = 1000.0
@@ -46,12 +46,12 @@ class Network:
         def make(key: str) -> Weight:
             values = self.tensors.values(name).reshape(parts, -1).copy()
             values[list(scales)] += 1
-            return vector(key, values.reshape(-1))
+            return Weight.of(key, values.reshape(-1))
 
         return self.tensors.derived(f"1 + {name}", make)
 
     def _plus_one(self, key: str) -> Weight:
-        return vector(key, 1 + self.tensors.values(key.removeprefix("1 + ")))
+        return Weight.of(key, 1 + self.tensors.values(key.removeprefix("1 + ")))
 
 
 # ---------------------------------------------------------------- blocks

@@ -16,7 +16,7 @@ import numpy as np
 from golem_core import BadFile, Graph, Value, Weight
 from golem_krea2.names import diffusers_name
 from golem_krea2.shapes import DiTShape
-from golem_krea2.tensors import Tensors, vector
+from golem_krea2.tensors import Tensors
 
 if TYPE_CHECKING:
     from golem_core import ModelFile
@@ -74,10 +74,9 @@ class Lora:
         """alpha / rank for each row of `stacked(targets)`, as a matrix of one column."""
         pairs = [self.pairs[each] for each in targets]
         key = "factors", *(f"{len(pair.a)} {pair.factor}" for pair in pairs)
-        values = np.concatenate([np.full((len(pair.a), 1), pair.factor, np.float32) for pair in pairs])
-        if key not in self._weights:
-            self._weights[key] = vector(f"{self.name}: factors", values)
-        return self._weights[key]
+        return self._weight(
+            key, lambda: np.concatenate([np.full((len(pair.a), 1), pair.factor, np.float32) for pair in pairs])
+        )
 
     def projector(self, shares: np.ndarray, strength: float) -> np.ndarray:
         """The weights (taps,) of the projector, changed."""
@@ -89,9 +88,7 @@ class Lora:
 
     def _weight(self, key: tuple[str, ...], make) -> Weight:
         if key not in self._weights:
-            values = np.ascontiguousarray(make())
-            name = f"{self.name}: {key[0]} of {', '.join(key[1:])}"
-            self._weights[key] = Weight(name, "F16", values.shape, values.reshape(-1).view(np.uint8))
+            self._weights[key] = Weight.of(f"{self.name}: {key[0]} of {', '.join(key[1:])}", make())
         return self._weights[key]
 
 

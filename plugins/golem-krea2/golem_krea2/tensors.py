@@ -97,9 +97,3 @@ class Tensors:
     def close(self) -> None:
         self._made.clear()
         self._file.close()
-
-
-def vector(name: str, values: np.ndarray) -> Weight:
-    """Numbers of our own making as a weight, float32 in their shape."""
-    values = np.ascontiguousarray(values, np.float32)
-    return Weight(name, "F32", values.shape, values.reshape(-1).view(np.uint8))

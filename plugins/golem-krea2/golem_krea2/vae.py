@@ -15,7 +15,7 @@ import numpy as np
 from golem_core import Columns, Device, GolemError, Graph, Pass, Value, Weight
 from golem_krea2.checkpoint import Files
 from golem_krea2.shapes import UPS, VaeShape
-from golem_krea2.tensors import Tensors, vector
+from golem_krea2.tensors import Tensors
 
 TINY = 1e-24
 """Square of the smallest length that a norm divides by."""
@@ -63,7 +63,7 @@ def flattened(t: Tensors, name: str) -> Callable[[str], Weight]:
 def norm(g: Graph, t: Tensors, name: str, x: Value) -> Value:
     """x / |x| * sqrt(channels) * gamma for each pixel."""
     channels = x.shape[-1]
-    gamma = t.derived(f"{name}.gamma, flat", lambda key: vector(key, t.values(f"{name}.gamma").reshape(-1)))
+    gamma = t.derived(f"{name}.gamma, flat", lambda key: Weight.of(key, t.values(f"{name}.gamma").reshape(-1)))
     return g.rms_norm(x, gamma, eps=TINY / channels)
 
 

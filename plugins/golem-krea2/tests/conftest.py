@@ -118,6 +118,16 @@ def fakes() -> ModuleType:
     return module("fakes")
 
 
+@pytest.fixture
+def log(fakes):
+    return fakes.Log()
+
+
+@pytest.fixture
+def devices(fakes):
+    return fakes.Devices()
+
+
 @pytest.fixture(scope="session")
 def directory(tiny, tmp_path_factory) -> Path:
     """A ComfyUI directory with tiny networks."""

@@ -165,9 +165,8 @@ def test_data_that_overlaps_is_refused(tiny, written, tmp_path):
 
 
 @pytest.mark.parametrize("code", [0x7F, 0xFF])
+@pytest.mark.parametrize("device", ["cpu", "vulkan"], indirect=True)
 def test_a_code_that_is_no_number_is_refused_when_a_device_takes_it(tiny, written, tmp_path, device, code):
-    if device.name == "reference":
-        pytest.skip("the reference takes no weights over")
     tensors = tiny.dit_file("plain")[0]
     kind, shape, raw = tensors[WK]
     tensors[WK] = kind, shape, raw[:777] + bytes([code]) + raw[778:]

@@ -62,16 +62,6 @@ def serve(capfd):
 
 
 @pytest.fixture
-def log(fakes):
-    return fakes.Log()
-
-
-@pytest.fixture
-def devices(fakes):
-    return fakes.Devices()
-
-
-@pytest.fixture
 def live(serve, files, devices, log):
     """A server whose networks are fakes."""
     return serve(Studio(files, devices, networks=log.networks()))

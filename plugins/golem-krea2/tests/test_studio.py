@@ -26,16 +26,6 @@ def with_(**changes) -> Settings:
 
 
 @pytest.fixture
-def log(fakes):
-    return fakes.Log()
-
-
-@pytest.fixture
-def devices(fakes):
-    return fakes.Devices()
-
-
-@pytest.fixture
 def studio(files, devices, log):
     made = Studio(files, devices, networks=log.networks())
     yield made

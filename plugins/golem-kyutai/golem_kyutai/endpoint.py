@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy as np
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
-from golem_core import BadRequest, ByteStream, GolemError, Server, note_request, unless_gone
+from golem_core import BadRequest, ByteStream, Server, note_refusal, note_request, refusal_of, unless_gone
 from golem_kyutai import transcript as forms
 from golem_kyutai.audio import open_sound, resampled
 from golem_kyutai.form import Form, read_form
@@ -106,7 +107,7 @@ def handler(server: Server, transcriber: Transcriber) -> Any:
             note_request(request, f"{stream.seconds:.1f}s of sound ({stream.seconds / seconds:.1f}×), {words} words")
 
         if asked.stream:
-            pieces = events(stream, note)
+            pieces = events(stream, note, partial(note_refusal, request))
             await anext(pieces)  # begun, so that closing it frees the slot even where nobody reads it
             return ByteStream(pieces, "text/event-stream")
 
@@ -160,8 +161,10 @@ async def words_of(stream: Stream) -> AsyncIterator[Word | None]:
                 yield None
 
 
-async def events(stream: Stream, note: Any) -> AsyncGenerator[bytes, None]:
-    """A piece of text for every word, then the whole of it."""
+async def events(
+    stream: Stream, note: Callable[[int], None], failed: Callable[[str], None]
+) -> AsyncGenerator[bytes, None]:
+    """A piece of text for every word, then the whole of it.  `note` is told the words, `failed` what went wrong."""
     words: list[Word] = []
     try:
         yield b""
@@ -173,9 +176,10 @@ async def events(stream: Stream, note: Any) -> AsyncGenerator[bytes, None]:
             yield event({"type": "transcript.text.delta", "delta": word.written})
         whole = Transcript(words, stream.seconds)
         yield event({"type": "transcript.text.done", "text": whole.text, "usage": forms.usage(whole)})
-    except GolemError as error:
-        kind = "invalid_request_error" if isinstance(error, BadRequest) else "server_error"
-        yield event({"type": "error", "error": {"message": str(error), "type": kind}})
+    except Exception as error:
+        refusal = refusal_of(error)
+        failed(refusal.message)
+        yield event({"type": "error", "error": {"message": refusal.message, "type": refusal.type}})
     finally:
         stream.close()
         note(len(words))

@@ -43,7 +43,7 @@ class Convolution:
             bias = file.weights[_there(file, f"{name}.bias", (outputs,))]
         weight = file.weights[f"{name}.weight"].dequantize()
         matrix = np.ascontiguousarray(np.swapaxes(weight, 1, 2)).reshape(outputs, taps * channels)
-        return cls(_weight(name, matrix), bias, channels, taps, stride)
+        return cls(Weight.of(name, matrix), bias, channels, taps, stride)
 
     @property
     def before(self) -> int:
@@ -245,13 +245,8 @@ def _half(file: ModelFile, name: str, count: int, width: int) -> Half:
         usage = file.weights[_there(file, f"{book}.cluster_usage", (bins,))].dequantize()
         rows /= np.maximum(usage, np.float32(LEAST_USAGE))[:, None]
         norms = -0.5 * np.square(rows.astype(np.float64)).sum(1)
-        books.append((_weight(book, rows), _weight(f"{book} norms", norms.astype(np.float32))))
-    return Half(_weight(projection.name, projection.dequantize().reshape(size, width)), books)
-
-
-def _weight(name: str, x: np.ndarray) -> Weight:
-    x = np.ascontiguousarray(x, np.float32)
-    return Weight(name, "F32", x.shape, x.view(np.uint8).reshape(-1))
+        books.append((Weight.of(book, rows), Weight.of(f"{book} norms", norms.astype(np.float32))))
+    return Half(Weight.of(projection.name, projection.dequantize().reshape(size, width)), books)
 
 
 def _shaped(file: ModelFile, name: str, axes: int) -> tuple[int, ...]:

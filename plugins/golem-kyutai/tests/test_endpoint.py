@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -16,6 +17,9 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+from golem_kyutai import endpoint
+
+from golem_core import BadRequest
 
 GOLEM = [sys.executable, "-c", "from golem_core.cli import main; main()"]
 RATE = 12_000
@@ -154,6 +158,33 @@ def test_fields_that_cannot_be_are_refused_by_name(ask, fields, said):
 def test_bytes_that_are_no_sound_are_refused(ask, data, stream):
     refused = ask(data, stream=stream)
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "file"
+
+
+def test_a_stream_that_breaks_says_why_to_the_client_and_to_the_log():
+    class Broken:
+        seconds, ended = 1.0, False
+        closed = False
+
+        def listen(self, wake):
+            pass
+
+        def poll(self):
+            raise BadRequest("the sound ends in the middle", param="file")
+
+        def close(self):
+            self.closed = True
+
+    async def told() -> list[bytes]:
+        return [piece async for piece in endpoint.events(broken, words.append, reasons.append)]
+
+    broken, words, reasons = Broken(), [], []
+    _, failed, done = asyncio.run(told())
+    assert json.loads(failed[6:])["error"] == {
+        "message": "the sound ends in the middle",
+        "type": "invalid_request_error",
+    }
+    assert done == b"data: [DONE]\n\n" and reasons == ["the sound ends in the middle"]
+    assert broken.closed and words == [0]
 
 
 def test_other_bodies_are_refused(url, ask):

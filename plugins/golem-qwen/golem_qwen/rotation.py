@@ -77,10 +77,7 @@ def read_signs(file: ModelFile, keys: Metadata) -> dict[int, Weight]:
     if not np.isin(values, (-1, 1)).all():
         raise BadFile(f"{file.path}: {PREFIX}.sign_values has an entry that is neither 1 nor -1")
     parts = np.split(values, np.cumsum(widths)[:-1])
-    return {
-        width: Weight(f"{PREFIX}.signs.{width}", "F32", (width,), np.frombuffer(part.tobytes(), np.uint8))
-        for width, part in zip(widths, parts, strict=True)
-    }
+    return {width: Weight.of(f"{PREFIX}.signs.{width}", part) for width, part in zip(widths, parts, strict=True)}
 
 
 def refuse_unlisted(file: ModelFile, rotation: Rotation | None, tensors: Iterable[TensorSpec]) -> None:

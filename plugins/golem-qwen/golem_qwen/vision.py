@@ -73,20 +73,14 @@ class Tower:
         width, heads = keys.count("vision.embedding_length"), keys.count("vision.attention.head_count")
         if width % heads or width // heads % 4:
             raise BadFile(keys.named("vision.attention.head_count", heads) + f", but embedding_length is {width}")
-        blocks, weights = keys.count("vision.block_count"), keys.file.weights
-        if f"v.blk.{blocks - 1}.ln1.weight" not in weights:  # before anything is made for each block
-            raise BadFile(keys.named("vision.block_count", blocks) + ", and there are fewer blocks")
+        blocks = keys.part_blocks("vision.block_count", "v.blk.{}.ln1.weight")
         if any(deep := keys.flags("vision.is_deepstack_layers", blocks, [False] * blocks)):
             raise Unsupported(keys.named("vision.is_deepstack_layers", list(deep)) + "; golem-qwen reads none of these")
-        positions = weights.get("v.position_embd.weight")
+        positions = keys.file.weights.get("v.position_embd.weight")
         table = isqrt(positions.shape[0]) if positions is not None else 0
         if positions is not None and table**2 != positions.shape[0]:
             raise BadFile(f"{keys.file.path}: {positions.name} has {positions.shape[0]} rows, which are no square")
-        mean, std = (tuple(keys.meta.numbers(f"vision.image_{name}", float, HALF)) for name in ("mean", "std"))
-        if len(mean) != 3:
-            raise BadFile(keys.named("vision.image_mean", list(mean)) + ", three numbers were expected")
-        if len(std) != 3 or min(map(abs, std)) < 1e-6:
-            raise BadFile(keys.named("vision.image_std", list(std)) + ", three numbers that are not 0 were expected")
+        mean, std = keys.colours(HALF, HALF)
         return cls(
             width=width,
             out=out,
@@ -268,8 +262,7 @@ def kernel(tower: Tower, weights: Weights) -> Weight:
     """What patches are multiplied by: files have a part for each of two frames, and a still picture is both."""
     parts = [weights.get(name) for name in ("v.patch_embd.weight", "v.patch_embd.weight.1")]
     held = sum(part.dequantize() for part in parts if part is not None)
-    flat = np.ascontiguousarray(held, np.float32).reshape(tower.width, -1)
-    return Weight("v.patch_embd.weight, both", "F32", flat.shape, flat.reshape(-1).view(np.uint8))
+    return Weight.of("v.patch_embd.weight, both", np.reshape(held, (tower.width, -1)))
 
 
 def build(tower: Tower, weights: Weights) -> Graph:

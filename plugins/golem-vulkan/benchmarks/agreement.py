@@ -14,8 +14,7 @@ from generating import SHAPES, model_file
 from golem_llama.model import LlamaConfig, build
 from golem_vulkan.device import VulkanDevice
 
-from golem_core import Columns, open_model
-from golem_core.cpu.device import CpuDevice
+from golem_core import Columns, open_device, open_model
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
         with open_model(model_file(arguments.directory, shape, mix, arguments.donor)) as file:
             vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
             graph = build(LlamaConfig.read(file, vocabulary), file.weights)
-            devices = CpuDevice(), VulkanDevice()
+            devices = open_device({"device": "cpu"}), VulkanDevice()
             runs = [device.compile(graph, context=1024, width=128) for device in devices]
             tokens = np.random.default_rng(1).integers(0, vocabulary, arguments.prompt).tolist()
             fed, same, errors = 0, 0, []

@@ -15,7 +15,6 @@ from golem_vulkan.gpu import Timer
 from golem_vulkan.lowering import products
 
 from golem_core import Columns, Graph, Weight
-from golem_core.files import TYPES
 
 NARROW = [
     (2048, 768),
@@ -37,8 +36,7 @@ TILES = [
 
 def weights(kind: str, outputs: int, inputs: int) -> list[Weight]:
     """As many as no cache holds."""
-    block = TYPES[kind]
-    size = outputs * inputs // block.block * block.nbytes
+    size = outputs * Weight("w", kind, (outputs, inputs), np.zeros(0, np.uint8)).row_nbytes
     data = np.frombuffer(np.random.default_rng(1).bytes(size), np.uint8)
     count = max(4, min(40, (160 << 20) // size))
     return [Weight(f"w{i}", kind, (outputs, inputs), data) for i in range(count)]

@@ -18,7 +18,6 @@ from golem_vulkan.device import VulkanDevice
 from golem_vulkan.passes import VulkanPass
 
 from golem_core import Columns, Graph, Weight
-from golem_core.files import TYPES
 
 SHAPES = [(16384, 6144), (6144, 16384), (6144, 6144), (1536, 6144)]
 """Rows of a matrix and entries of each."""
@@ -33,12 +32,13 @@ def weight(kind: str, rows: int, width: int) -> Weight:
     if kind == "BF16":
         values = dice.standard_normal(rows * width, np.float32).view(np.uint32) >> 16
         return Weight("w", kind, (rows, width), values.astype(np.uint16).view(np.uint8))
-    block = TYPES[kind]
-    data = dice.integers(0, 256, rows * width // block.block * block.nbytes, np.uint8)
+    row = Weight("w", kind, (rows, width), np.zeros(0, np.uint8)).row_nbytes
+    data = dice.integers(0, 256, rows * row, np.uint8)
     if kind == "F8_E4M3":
         data[data & 0x7F == 0x7F] = 3
         return Weight("w", kind, (rows, width), data).scaled(0.02)
-    data.reshape(-1, block.nbytes)[:, [1, 3] if kind == "Q4_K" else [1]] = 0x1C  # a block's scales, float16
+    blocks = data.reshape(rows * width // (256 if kind == "Q4_K" else 32), -1)
+    blocks[:, [1, 3] if kind == "Q4_K" else [1]] = 0x1C  # a block's scales, float16
     return Weight("w", kind, (rows, width), data)
 
 
