@@ -278,7 +278,7 @@ class VulkanPass:
             assert room is not None
             room[: rows.nbytes] = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
             self.unchanged.pop(name, None)
-            if not rows.flags.writeable:
+            if rows.flags.owndata and not rows.flags.writeable:  # what is a part of another may change with it
                 self.unchanged[name] = rows
         return {rows: len(table) for rows, table in facts.items()}
 
