@@ -368,18 +368,20 @@ PIECES = 8
 def claim(counter: Traced, count: Traced, threads: Traced, pieces: Any = PIECES) -> Iterator[Traced]:
     """0...count, each number for one thread: whoever is free takes the next of about `pieces` pieces per thread.
 
+    Pieces taken in turn lie apart, so that threads at the same pace each go through memory that lies together.
     `counter` is zero before a pass.
     """
     size = imax(1, count // (threads * pieces))
     number = (count + size - 1) // size
+    turns = (number + threads - 1) // threads
     b = tracer.builder
     head, body, end = (b.append_basic_block(n) for n in ("claim", "piece", "end"))
     b.branch(head)
     b.position_at_end(head)
     piece = atomic_add(counter, 1)
-    b.cbranch((piece < number).v, body, end)
+    b.cbranch((piece < turns * threads).v, body, end)
     b.position_at_end(body)
-    first = piece * size
+    first = (piece % threads * turns + piece // threads) * size
     yield from loop(first, imin(first + size, count))
     b.branch(head)
     b.position_at_end(end)
