@@ -27,7 +27,7 @@ from golem_core.cpu.jit import (
 )
 from golem_core.cpu.kernels.elementwise import each
 from golem_core.cpu.kernels.floats import TileDecoded
-from golem_core.cpu.kernels.products import DECODED_TILE, TILE_BYTES, TILE_DATA, copy_floats, group_of, groups
+from golem_core.cpu.kernels.products import DECODED_TILE, TILE_BYTES, copy_floats, group_of, groups
 from golem_core.cpu.library import kernel
 
 CHUNK = 96
@@ -62,7 +62,7 @@ def register(F: type[Floats]) -> None:
         scratch, scratch_stride, counter = arguments(a + 104, 3)
         scale = number(a, 16) if F.scaled else const("f32", 1)
         room = scratch + thread * scratch_stride
-        tile, sums, table = TileDecoded(F, room, room + TILE_DATA), room + TILE_BYTES, room + TILE_BYTES + 64 * CHUNK
+        tile, sums, table = TileDecoded(F, room), room + TILE_BYTES, room + TILE_BYTES + 64 * CHUNK
         tiles, places, K = (rows + 15) >> 4, height * width, taps * taps * channels
         chunks = (places + CHUNK - 1) // CHUNK
         every = chunks * load("i64", count)

@@ -41,10 +41,13 @@ from golem_core.cpu.kernels.floats import TileDecoded, TileFloat
 from golem_core.cpu.kernels.orders import read_entry, read_pair
 from golem_core.cpu.kernels.quantize import Q32, Q256
 from golem_core.cpu.kernels.tiles import (
+    AHEAD,
     TILE,
+    WORDS_TILE,
     Tile,
     Tile32,
     Tile256,
+    TileWords,
     fetch,
     four,
     minimum_sums,
@@ -70,8 +73,8 @@ CHUNK_GROUPS = 4
 FLOAT_PIECES, EXPERT_PIECES = 32, 64
 """Pieces per thread that products of floats and those of a mixture are cut into: the former leave threads little to
 wait for at the end, the latter are of experts with unequal numbers of columns."""
-TILE_DATA, TILE_BYTES = 16 * TILE, 1 << 15
-"""Bytes of scratch memory that the quants of a tile take, and the whole tile."""
+TILE_BYTES = 1 << 15
+"""Bytes of scratch memory that a tile takes."""
 
 
 def scratch_bytes(columns: int) -> int:
@@ -84,14 +87,12 @@ def narrow() -> int:
     return NARROW if tracer.target.avx2 or tracer.target.dots else 1
 
 
-def most_direct(F: type[Format]) -> int:
+def most_direct() -> int:
     """Most columns for which decoding the weights to a tile would cost more than it saves.
 
-    Measured with AVX2: while a tile is multiplied no weights are on their way, and of Q8_0 nothing is to be decoded.
+    Measured with AVX2: while a tile is multiplied no weights are on their way.
     """
-    if tracer.target.avx2 and not tracer.target.dots:
-        return 32 if F.name == "Q8_0" else 16
-    return narrow()
+    return 16 if tracer.target.avx2 and not tracer.target.dots else narrow()
 
 
 def group_of(F: type[Format]) -> int:
@@ -105,7 +106,10 @@ def tile_of(F: type[Format]) -> tuple[type[Tile], int]:
     """(tile class, features of a stretch) for many columns."""
     if issubclass(F, Floats):
         return (TileDecoded, DECODED_TILE) if F.scaled else (TileFloat, FLOAT_TILE)
-    return (Tile32 if issubclass(F, Blocks32) else Tile256), TILE
+    if not issubclass(F, Blocks32):
+        return Tile256, TILE
+    words = F.signed and tracer.target.avx2 and not tracer.target.dots
+    return (TileWords, WORDS_TILE) if words else (Tile32, TILE)
 
 
 # ---------------------------------------------------------------- a few columns
@@ -193,7 +197,7 @@ def product16(F: type[Format], w: Traced, K: Traced, columns: Columns, room: Tra
     if kind is TileFloat:
         by_tiles(F, w, K, columns, room, kind, stretch)
         return
-    most = group_of(F) if issubclass(F, Floats) else most_direct(F)
+    most = group_of(F) if issubclass(F, Floats) else most_direct()
     with when_else(columns.count <= most) as (few, many):
         with few:
             if issubclass(F, Floats):
@@ -263,10 +267,11 @@ def by_tiles(
 
     There are more than `over` columns.
     """
-    tile, sums = kind(F, room, room + TILE_DATA), room + TILE_BYTES
-    stretch: Traced | int = features
+    tile, sums = kind(F, room), room + TILE_BYTES
+    number = (K + features - 1) // features
+    stretch = (K // F.block + number - 1) // number * F.block
     if kind is TileFloat:  # a single group of columns needs nothing to stay anywhere
-        stretch = select(columns.count <= group_of(F), K, features)
+        stretch = select(columns.count <= group_of(F), K, stretch)
     row8 = (K // F.block) * F.bytes8
     for k in loop(0, K, stretch):
         blocks = imin(K - k, stretch) // F.block
@@ -323,6 +328,9 @@ def register(F: type[Format]) -> None:
         with when(ordered):
             matrices.set(load("i64", order))
             pieces.set(EXPERT_PIECES)
+        row16 = (K // F.block) * F.bytes8 * 2
+        with when(both(every <= narrow(), order.equals(0))):  # later rows are asked for by those before them
+            fetch(w + tiles * thread // threads * row16, AHEAD, 0)
         for i in claim(counter, matrices * tiles, threads, pieces):
             r, matrix, first = i % tiles, Var(value(0)), Var(i // tiles * chunk)
             n = Var(imin(every - first, chunk))
@@ -338,7 +346,6 @@ def register(F: type[Format]) -> None:
                 activations = x + column * x_stride + choice * choice_stride
                 return activations, y + column * y_stride + (choice * rows + r * 16) * 4
 
-            row16 = (K // F.block) * F.bytes8 * 2
             columns = Columns(n.get(), at, rows - r * 16, scale)
             product16(F, w + (matrix * tiles + r) * row16, K, columns, scratch + thread * scratch_stride)
 

@@ -5,6 +5,8 @@ A tile holds a stretch of features once decoded, and multiplies several columns 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from golem_core.cpu import dots
 from golem_core.cpu.dots import maddwd
 from golem_core.cpu.formats import Blocks256, Format
@@ -24,10 +26,12 @@ from golem_core.cpu.jit import (
     when,
 )
 from golem_core.cpu.kernels.quantize import Q32, Q256
-from golem_core.cpu.target import load_half
+from golem_core.cpu.target import load_half, pin
 
 TILE = 1024
 """Features of a decoded tile of quants."""
+WORDS_TILE = 640
+"""The same of one whose quants are widened to 16 bits: with scales and activations it fits into the first cache."""
 AHEAD = 4096
 """Bytes that the software prefetch of weights runs ahead; hides more latency than the hardware's own."""
 
@@ -52,6 +56,12 @@ def pairs(v: Traced) -> Traced:
     """i8x8, a number per row -> i16x16, twice per row."""
     wide = v.to("i32x8") & 0xFFFF
     return (wide | (wide << 16)).bits("i16x16")
+
+
+def widened(q: Traced) -> tuple[Traced, Traced]:
+    """Bytes, four to a 32-bit lane -> their bytes 0 and 2, and their bytes 1 and 3, as 16-bit lanes."""
+    words = q.bits(f"i16x{q.type.count // 2}")
+    return (words << 8).sar(8), words.sar(8)
 
 
 def interleave(a: Traced, b: Traced) -> Traced:
@@ -100,8 +110,11 @@ class Tile:
     `side`.  `K` is the width of the whole columns, `k` where the stretch begins in them.
     """
 
-    def __init__(self, F: type[Format], data: Traced, side: Traced):
-        self.F, self.data, self.side = F, data, side
+    data_bytes: ClassVar[int] = 16 * TILE
+    """Where `side` begins in the memory of a tile."""
+
+    def __init__(self, F: type[Format], room: Traced):
+        self.F, self.data, self.side = F, room, room + self.data_bytes
         self.lanes = tracer.target.lanes
         self.parts = [4 * self.lanes * r for r in range(16 // self.lanes)]
         """Byte offsets of the vectors that make up 16 rows of 32-bit numbers."""
@@ -161,6 +174,48 @@ class Tile32(Tile):
                     minimums = self.vectors("f32", self.side + 2 * TILE + b * 64)
                     for m, total in zip(minimums, totals[c], strict=True):
                         total.set(fma(m, scaled, total))
+        return totals
+
+
+class TileWords(Tile32):
+    """Signed quants, widened to 16 bits: with AVX2 signed bytes would need their signs moved for every column.
+
+    Of each group of four features lie first the pairs of features 0 and 2 of 16 rows, then those of 1 and 3.  The
+    activations of a column are widened in the same order, behind the scales.
+    """
+
+    data_bytes = 32 * WORDS_TILE
+
+    def decode(self, w: Traced, half: int, blocks: Traced) -> None:
+        for b in loop(blocks):
+            p, quants = self.F.part(w, b)
+            store(self.side + b * 64 + 32 * half, load_half(p))
+            for g, q in self.F.quants(quants):
+                for i, pairs_of in enumerate(widened(q)):
+                    store(self.data + b * 1024 + 128 * g + 64 * i + 32 * half, pairs_of)
+
+    def product(self, columns, K, k, blocks, y, y_stride):
+        totals = [self.begin(y + y_stride * c, k) for c in range(len(columns))]
+        first, words = (k >> 5) * 4, self.side + 2 * WORDS_TILE
+        for b in loop(blocks):
+            for c, x in enumerate(columns):
+                for i, pairs_of in enumerate(widened(load("i8x32", x + k + b * 32))):
+                    store(words + (b * len(columns) + c) * 64 + 32 * i, pairs_of)
+        for b in loop(blocks):
+            sums = [[Var(const(f"i32x{self.lanes}", 0)) for _ in self.parts] for _ in columns]
+            for g in range(8):
+                for i in range(2):
+                    quants = self.vectors("i16", self.data + b * 1024 + 128 * g + 64 * i)
+                    for c in range(len(columns)):
+                        at = words + (b * len(columns) + c) * 64 + 32 * i + 4 * g
+                        v = broadcast(f"i16x{2 * self.lanes}", "i32", at)
+                        for r, q in enumerate(quants):
+                            sums[c][r].set(pin(sums[c][r] + maddwd(q, v)))
+            d = self.vectors("f32", self.side + b * 64)
+            for c, x in enumerate(columns):
+                scale = self.broadcast(x + first + b * 4 + Q32.scale(K))
+                for r, total in enumerate(totals[c]):
+                    total.set(fma(sums[c][r].to(d[r].type), d[r] * scale, total))
         return totals
 
 
