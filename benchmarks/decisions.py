@@ -21,7 +21,7 @@ from typing import Any
 import _figures
 import numpy as np
 from _quiet import Quiet
-from golem_laya.checkpoint import Checkpoint, Config
+from golem_laya.checkpoint import Checkpoint, Config, every_so_many
 from golem_laya.decider import Asked, Decider
 from golem_laya.questions import Question
 from golem_laya.sequences import Fed
@@ -29,8 +29,8 @@ from golem_laya.sequences import Fed
 from golem_core import open_device
 
 SHAPES = {
-    "english": Config(50368, 1024, 28, 16, 2624, 1e-5, 3, 64, 160_000.0, 10_000.0, 2),
-    "multilingual": Config(256000, 768, 22, 12, 1152, 1e-5, 3, 64, 160_000.0, 160_000.0, 2),
+    "english": Config(50368, 1024, 28, 16, 2624, 1e-5, every_so_many(28, 3), 64, 160_000.0, 10_000.0, 2),
+    "multilingual": Config(256000, 768, 22, 12, 1152, 1e-5, every_so_many(22, 3), 64, 160_000.0, 160_000.0, 2),
 }
 """The large English encoder and the base multilingual one."""
 
@@ -65,7 +65,7 @@ def write(folder: Path, cfg: Config) -> None:
         "num_attention_heads": cfg.heads,
         "intermediate_size": cfg.ffn,
         "vocab_size": cfg.vocabulary,
-        "global_attn_every_n_layers": cfg.global_every,
+        "layer_types": ["full_attention" if whole else "sliding_attention" for whole in cfg.whole],
         "local_attention": 2 * cfg.window,
         "rope_parameters": {
             "full_attention": rotation(cfg.global_base),

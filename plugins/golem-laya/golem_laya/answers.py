@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
 from typing import Any
 
 import numpy as np
 
-from golem_laya.questions import KINDS, Question
+from golem_core import GolemError
+from golem_laya.questions import KINDS, Question, quoted
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,14 @@ class Calibration:
         return self.by_options.get(f"{kind}:{bucket}", self.by_kind[KINDS.index(kind)])
 
     def answer(self, question: Question, logits: np.ndarray, act: float) -> dict[str, Any]:
-        """The answer as the API gives it; `logits` is float32 (options,), `act` the probability of acting on it."""
-        p = softmax(logits / np.float32(self.temperature(question.kind, len(logits))))
+        """The answer as the API gives it; `logits` is float32 (options,), `act` the probability of acting on it.
+
+        Raises GolemError where either is no number.
+        """
+        with np.errstate(all="ignore"):
+            p = softmax(logits / np.float32(self.temperature(question.kind, len(logits))))
+        if not (np.isfinite(p).all() and isfinite(act)):
+            raise GolemError(f"laya: question {quoted(question.name)}: the network gave numbers that are not finite")
         rest = {"rl_agent": {"act_probability": rounded(act)}}
         if question.kind == "noul":
             return {"type": "noul", "noul": rounded(p[1]), **rest}

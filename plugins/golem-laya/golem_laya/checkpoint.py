@@ -18,13 +18,15 @@ HEAD_DIM = 64
 ACT_FACTS = 4
 """What the act head reads beside a row."""
 ACT_WIDTH = 256
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""The kinds of attention, as transformers names them."""
 
 
 @dataclass(frozen=True)
 class Config:
     """Facts of the encoder and of what stands behind it.
 
-    Every `global_every`-th layer attends to the whole sequence, the others to `window` positions on either side.
+    The layers that are `whole` attend to the whole sequence, the others to `window` positions on either side.
     """
 
     vocabulary: int
@@ -33,7 +35,7 @@ class Config:
     heads: int
     ffn: int
     eps: float
-    global_every: int
+    whole: tuple[bool, ...]
     window: int
     global_base: float
     local_base: float
@@ -54,17 +56,19 @@ class Config:
             raise BadFile(f"{encoder.source}: num_attention_heads is {heads}, which does not divide {width} into pairs")
         if width % HEAD_DIM:
             raise BadFile(f"{encoder.source}: hidden_size is {width}; a multiple of {HEAD_DIM} was expected")
+        layers = _count(encoder, "num_hidden_layers")
+        global_base, local_base = _rope_bases(encoder)
         return cls(
             vocabulary=_count(encoder, "vocab_size"),
             width=width,
-            layers=_count(encoder, "num_hidden_layers"),
+            layers=layers,
             heads=heads,
             ffn=_count(encoder, "intermediate_size"),
             eps=encoder.number("norm_eps", float, 1e-5, above=0.0, high=1.0),
-            global_every=encoder.number("global_attn_every_n_layers", int, 3, low=1),
+            whole=_whole(encoder, layers),
             window=encoder.number("local_attention", int, 128, low=2) // 2,
-            global_base=_rope_base(encoder, "full_attention", "global_rope_theta", 160_000.0),
-            local_base=_rope_base(encoder, "sliding_attention", "local_rope_theta", 10_000.0),
+            global_base=global_base,
+            local_base=local_base,
             head_layers=_count(read_json(directory / "rl_agent_config.json"), "head_layers"),
         )
 
@@ -151,16 +155,51 @@ def _count(settings: Metadata, key: str) -> int:
     return settings.number(key, int, low=1, high=1 << 24)
 
 
-def _rope_base(encoder: Metadata, kind: str, flat: str, default: float) -> float:
-    """The base of a kind of attention: from the nested form where there is one, else from the flat one."""
+def every_so_many(layers: int, every: int) -> tuple[bool, ...]:
+    """The first of `layers`, and every `every`-th behind it."""
+    return tuple(i % every == 0 for i in range(layers))
+
+
+def _whole(encoder: Metadata, layers: int) -> tuple[bool, ...]:
+    """Which layers attend to the whole sequence: as `layer_types` says, or else every so manieth."""
+    if encoder.get("layer_types") is None:
+        every = encoder.number("global_attn_every_n_layers", int, 3, low=1)
+        return every_so_many(layers, every)
+    types = encoder.texts("layer_types")
+    if len(types) != layers:
+        raise BadFile(f"{encoder.source}: layer_types has {len(types)} entries for {layers} layers")
+    for i, kind in enumerate(types):
+        if kind not in (FULL, SLIDING):
+            raise Unsupported(f"{encoder.source}: layer_types[{i}] is {kind!r}; {FULL!r} or {SLIDING!r} was expected")
+    return tuple(kind == FULL for kind in types)
+
+
+def _rope_bases(encoder: Metadata) -> tuple[float, float]:
+    """The bases of layers that attend to everything and of the others: from the nested form where there is one, else
+    from the flat one.  A flat local one of null is the global one."""
+    if encoder.get("rope_scaling") is not None:
+        raise Unsupported(f"{encoder.source}: rope_scaling is {encoder['rope_scaling']!r}; none was expected")
     nested = encoder.get("rope_parameters")
-    if isinstance(nested, dict) and isinstance(nested.get(kind), dict):
-        found = encoder.scoped("rope_parameters").scoped(kind)
-        rope_type = found.text("rope_type", "default")
-        if rope_type != "default":
-            raise Unsupported(f"{found.source}: rope_type is {rope_type!r}; 'default' was expected")
-        return found.number("rope_theta", float, above=0.0)
-    return encoder.number(flat, float, default, above=0.0)
+    if nested is not None and not (isinstance(nested, dict) and not nested.keys() - {FULL, SLIDING}):
+        raise encoder.bad("rope_parameters", nested, f"an object of {FULL} and {SLIDING} was expected")
+    flat = encoder.number("global_rope_theta", float, 160_000.0, above=0.0)
+    whole = _rope_base(encoder, FULL, flat)
+    if "local_rope_theta" not in encoder or encoder["local_rope_theta"] is not None:
+        flat = encoder.number("local_rope_theta", float, 10_000.0, above=0.0)
+    return whole, _rope_base(encoder, SLIDING, flat)
+
+
+def _rope_base(encoder: Metadata, kind: str, flat: float) -> float:
+    found = encoder.scoped("rope_parameters").get(kind)
+    if found is None:
+        return flat
+    if not isinstance(found, dict):
+        raise encoder.bad(f"rope_parameters.{kind}", found, "an object was expected")
+    stated = encoder.scoped("rope_parameters").scoped(kind)
+    rope_type = stated.text("rope_type", "default")
+    if rope_type != "default":
+        raise Unsupported(f"{stated.source}: rope_type is {rope_type!r}; 'default' was expected")
+    return stated.number("rope_theta", float, flat, above=0.0)
 
 
 def _linear(name: str, outputs: int, inputs: int) -> Iterator[TensorSpec]:

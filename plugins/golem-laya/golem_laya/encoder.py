@@ -34,9 +34,8 @@ def thirds(g: Graph, x: Value, heads: int) -> tuple[Value, Value, Value]:
 
 
 def attention(g: Graph, cfg: Config, w: Weights, i: int, x: Value) -> Value:
-    """Over the whole sequence in every `global_every`-th layer, over the window around in the others."""
-    whole = i % cfg.global_every == 0
-    base, window = (cfg.global_base, None) if whole else (cfg.local_base, cfg.window)
+    """Over the whole sequence in the layers that are for that, over the window around in the others."""
+    base, window = (cfg.global_base, None) if cfg.whole[i] else (cfg.local_base, cfg.window)
     q, k, v = thirds(g, g.linear(x, w.Wqkv), cfg.heads)
     q, k = g.rope(q, base=base), g.rope(k, base=base)
     return g.linear(g.attend_columns(q, k, v, scale=1 / sqrt(cfg.width // cfg.heads), window=window), w.Wo)

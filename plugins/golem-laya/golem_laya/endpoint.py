@@ -45,7 +45,7 @@ def handler(server: Server, decider: Decider) -> Any:
             found = await unless_gone(request.receive, decided())
         except BadQuestion as error:
             refuse(422, str(error))
-        note_request(request, f"{len(questions)} questions, {found.positions} positions")
+        note_request(request, f"{len(questions)} question{'s' * (len(questions) != 1)}, {found.positions} positions")
         text = json.dumps(answer(decider, found))
         return Response(text.encode(), media_type="application/json")
 

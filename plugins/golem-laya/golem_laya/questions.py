@@ -23,7 +23,12 @@ class BadQuestion(GolemError):
     """A question that cannot be read, or whose options do not fit; the message names it."""
 
     def __init__(self, name: str, reason: str):
-        super().__init__(f"laya: question {json.dumps(name, ensure_ascii=False)}: {reason}")
+        super().__init__(f"laya: question {quoted(name)}: {reason}")
+
+
+def quoted(name: str) -> str:
+    """A question's name as messages show it."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

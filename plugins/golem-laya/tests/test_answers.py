@@ -7,6 +7,8 @@ import pytest
 from golem_laya.answers import Calibration, act_features, rounded
 from golem_laya.questions import Question
 
+from golem_core import GolemError
+
 ENGLISH = Calibration(
     (1.6369030475616455, 1.2514300346374512, 1.983399510383606),
     {
@@ -84,6 +86,15 @@ def test_the_act_heads_facts():
     facts = act_features(row, np.array([3.2, -1.1, -2.4], np.float32))[3:]
     np.testing.assert_allclose(facts, [0.983027, 0.969688, 0.086318, 0.011765], atol=1e-6)
     np.testing.assert_allclose(act_features(row, np.array([0.3], np.float32))[3:], [1, 1, 0, 0.007843], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("logits", "act"), [([float("nan"), 1.0], 0.5), ([1e38, -1e38], 0.5), ([1.0, 2.0], float("nan"))]
+)
+def test_what_is_no_number_is_no_answer(logits, act):
+    calibration = Calibration((1e-6, 1e-6, 1e-6), {})
+    with pytest.raises(GolemError, match='question "q": the network gave numbers that are not finite'):
+        calibration.answer(question("choice", 2), np.array(logits, np.float32), act)
 
 
 def test_there_is_no_negative_zero():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from golem_laya.checkpoint import Checkpoint
+from golem_laya.checkpoint import FULL, SLIDING, Checkpoint, Config
 
 from golem_core import BadFile, GolemError, Unsupported
 
@@ -37,6 +37,12 @@ def change(path, **values):
             Unsupported,
             "rope_type is 'yarn'",
         ),
+        ("encoder/config.json", {"rope_scaling": {"type": "linear", "factor": 2.0}}, Unsupported, "rope_scaling is"),
+        ("encoder/config.json", {"rope_parameters": {"rope_theta": 5.0}}, BadFile, "an object of full_attention and"),
+        ("encoder/config.json", {"rope_parameters": {"full_attention": 5.0}}, BadFile, "full_attention is 5.0"),
+        ("encoder/config.json", {"layer_types": ["full_attention"] * 4}, BadFile, "4 entries for 5 layers"),
+        ("encoder/config.json", {"layer_types": ["full_attention"] * 4 + ["linear"]}, Unsupported, "'linear'"),
+        ("encoder/config.json", {"layer_types": "full_attention"}, BadFile, "layer_types is 'full_attention'"),
         ("rl_agent_config.json", {"temperature": [1.0, 2.0]}, BadFile, "one number for each of choice, score, noul"),
         ("rl_agent_config.json", {"temperature": [1.0, 0.0, 1.0]}, BadFile, r"temperature\[1\]"),
         ("rl_agent_config.json", {"temperature_by_options": {"noul:2": "x"}}, BadFile, "noul:2 is 'x'"),
@@ -71,6 +77,46 @@ def test_a_file_that_is_missing_or_cut_is_named(copied, file, damage):
     path.unlink() if damage == "missing" else path.write_bytes(data[: len(data) // 2] if damage == "cut" else b"")
     with pytest.raises(BadFile, match=path.name):
         Checkpoint.open(copied)
+
+
+def encoder_of(copied, **values) -> Config:
+    """Of the English encoder with these keys in place of its own; ... leaves one out."""
+    path = copied / "encoder" / "config.json"
+    found = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in found.items() if value is not ...}))
+    return Config.read(copied)
+
+
+@pytest.mark.parametrize(
+    ("values", "whole"),
+    [
+        ({}, [True, False, False, True, False]),
+        ({"global_attn_every_n_layers": ...}, [True, False, False, True, False]),
+        ({"global_attn_every_n_layers": 2}, [True, False, True, False, True]),
+        ({"global_attn_every_n_layers": 3, "layer_types": [FULL, SLIDING, FULL, FULL, SLIDING]}, [1, 0, 1, 1, 0]),
+        ({"layer_types": None}, [True, False, False, True, False]),
+    ],
+)
+def test_which_layers_attend_to_the_whole_sequence(copied, values, whole):
+    assert list(encoder_of(copied, **values).whole) == whole
+
+
+@pytest.mark.parametrize(
+    ("values", "bases"),
+    [
+        ({}, (160_000.0, 10_000.0)),
+        ({"global_rope_theta": 5.0, "local_rope_theta": 6.0}, (5.0, 6.0)),
+        ({"global_rope_theta": ..., "local_rope_theta": ...}, (160_000.0, 10_000.0)),
+        ({"global_rope_theta": 5.0, "local_rope_theta": None}, (5.0, 5.0)),
+        ({"rope_parameters": {FULL: {"rope_theta": 7.0}, SLIDING: {"rope_theta": 8}}}, (7.0, 8.0)),
+        ({"rope_parameters": {FULL: {"rope_type": "default"}}, "global_rope_theta": 5.0}, (5.0, 10_000.0)),
+        ({"rope_parameters": None, "rope_scaling": None}, (160_000.0, 10_000.0)),
+    ],
+)
+def test_the_bases_of_the_rotation(copied, values, bases):
+    """transformers' `ModernBertConfig` reads them alike, but for null, which its older versions wrote."""
+    found = encoder_of(copied, **values)
+    assert (found.global_base, found.local_base) == bases
 
 
 def test_what_is_no_directory(tmp_path):

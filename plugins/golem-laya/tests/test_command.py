@@ -58,6 +58,6 @@ def test_serve_holds_a_checkpoint_alone():
             assert [each["id"] for each in httpx.get(f"{url}/v1/models").json()["data"]] == ["laya"]
             assert httpx.post(f"{url}/v1/chat/completions", json={}).status_code == 404
             log = process.stderr.readline() + process.stderr.readline()
-            assert re.search(r"POST /v1/systemone 200 .* — 1 questions?, \d+ positions", log)
+            assert re.search(r"POST /v1/systemone 200 .* — 1 question, \d+ positions", log)
         finally:
             process.terminate()

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from golem_laya import encoder
-from golem_laya.checkpoint import Config
+from golem_laya.checkpoint import Config, every_so_many
 from golem_laya.decider import ActHead
 
 from golem_core import Columns, Graph, Reference, Weight, Weights
 from golem_core.cpu.device import CpuDevice
 
-CONFIG = Config(211, 128, 5, 2, 72, 1e-5, 3, 8, 160_000.0, 10_000.0, 2)
+CONFIG = Config(211, 128, 5, 2, 72, 1e-5, every_so_many(5, 3), 8, 160_000.0, 10_000.0, 2)
 MARKS = [9, 15, 22]
 
 
