@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from golem_core.errors import BadFile
+from golem_core.errors import BadFile, Unsupported
 
 from .model import ModelFile
 
@@ -25,8 +25,9 @@ def block_tensors(index: int, shapes: dict[str, tuple[int, ...]]) -> Iterator[Te
         yield TensorSpec(f"blk.{index}.{name if '.' in name else name + '.weight'}", shape)
 
 
-def check_tensors(file: ModelFile, specs: Iterable[TensorSpec]) -> None:
-    """Raises BadFile naming the first tensor that is missing or not of its shape."""
+def check_tensors(file: ModelFile, specs: Iterable[TensorSpec], types: Collection[str] | None = None) -> None:
+    """Raises BadFile naming the first tensor that is missing or not of its shape, and Unsupported for one that is of
+    none of `types`, where these are given."""
     for spec in specs:
         weight = file.weights.get(spec.name)
         if weight is None and spec.optional:
@@ -35,3 +36,7 @@ def check_tensors(file: ModelFile, specs: Iterable[TensorSpec]) -> None:
             raise BadFile(f"{file.path}: the tensor {spec.name!r} is missing")
         if weight.shape != spec.shape:
             raise BadFile(f"{file.path}: {spec.name} has the shape {weight.shape}, its keys say {spec.shape}")
+        if types is not None and weight.type not in types:
+            raise Unsupported(
+                f"{file.path}: {spec.name} is of the type {weight.type}; {', '.join(types)} are computed with"
+            )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from litestar import Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from golem_core.errors import BadRequest, GolemError, Unavailable
@@ -25,6 +25,9 @@ from golem_core.server.refusal import Envelope, Refusal, ollama_envelope, openai
 
 if TYPE_CHECKING:
     from litestar import Litestar, Request
+
+GONE = "client disconnected prematurely"
+"""What the framework says where a body ends with its connection."""
 
 __all__ = ["Envelope", "Refusal", "envelope_of", "ollama_envelope", "openai_envelope", "refusal_of", "respond"]
 
@@ -73,7 +76,7 @@ def handler(envelopes: Mapping[str, Envelope], unloaded: Mapping[str, str]) -> C
     answers there."""
 
     def handle(request: Request, error: Exception) -> Response:
-        if isinstance(error, ClientGone):
+        if isinstance(error, ClientGone) or (isinstance(error, InternalServerException) and error.detail == GONE):
             return Response(b"", status_code=499)  # nobody reads it; the log does
         refusal = refusal_of(error)
         path = request.scope["path"]

@@ -112,7 +112,7 @@ def handlers(server: Server) -> list[Any]:
             once = {"x-should-retry": "false"}
             raise HTTPException("this server was started without -metrics", status_code=501, headers=once)
         text = "".join(_metrics(server, chat, embedder))
-        return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(text.encode(), media_type="text/plain; version=0.0.4")
 
     return [props, metrics] if chat is None else [props, slots, metrics]
 

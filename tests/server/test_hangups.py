@@ -99,10 +99,12 @@ def test_a_stream_that_is_read_late_is_still_whole(live) -> None:
     assert live.idle()
 
 
-def test_hanging_up_in_the_middle_of_the_body_leaves_nothing_behind(live) -> None:
+def test_hanging_up_in_the_middle_of_the_body_leaves_nothing_behind(live, capfd) -> None:
     connection = socket.create_connection(("127.0.0.1", live.port))
     connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     time.sleep(0.1)
     connection.close()
     assert live.chat().status_code == 200
     assert len(live.engine.generations) == 1
+    lines = capfd.readouterr().err
+    assert "POST /v1/chat/completions 499 " in lines and " 500 " not in lines

@@ -67,7 +67,7 @@ def test_metrics_count_answers_and_are_off_unless_turned_on(start) -> None:
     live.chat(stream=True, max_tokens=3)
     live.chat(n=3)
     answer = live.client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert metric(answer.text, "llamacpp:prompt_tokens_total") == 20
     assert metric(answer.text, "llamacpp:tokens_predicted_total") == 11 + 3
     assert metric(answer.text, "golem:answers_total") == 2

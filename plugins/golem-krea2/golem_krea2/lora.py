@@ -7,6 +7,7 @@ The weight itself is left as it is.  `strength` is an input of the pass, so that
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,9 @@ LARGEST = 65504.0
 """Of float16, in which the matrices are kept."""
 RANKS = 32
 """Ranks are filled up with zeros to a multiple of this."""
-WRAPPER, OURS, DIFFUSERS = "base_model.model.", "diffusion_model.", "transformer."
-"""What may stand before a target: the first before either of the others, the last before diffusers' name of it."""
+WRAPPER, OURS, DIFFUSERS, KOHYA = "base_model.model.", "diffusion_model.", "transformer.", "lora_unet_"
+"""What may stand before a target: the first before either of the next two, `DIFFUSERS` before diffusers' name of it,
+`KOHYA` before either name with underscores in place of dots, as kohya's programs write them."""
 PARTS = {"lora_A.weight": "A", "lora_down.weight": "A", "lora_B.weight": "B", "lora_up.weight": "B", "alpha": "alpha"}
 PROJECTOR = "txtfusion.projector"
 
@@ -140,7 +142,7 @@ def _pairs(file: ModelFile, shape: DiTShape, tensors: Tensors) -> dict[str, Pair
     shapes = {
         spec.name.removesuffix(".weight"): spec.shape for spec in shape.tensors() if spec.name.endswith(".weight")
     }
-    theirs = {diffusers_name(f"{target}.").removesuffix("."): target for target in shapes}
+    theirs = _other_names(shapes)
     found: dict[str, dict[str, tuple[str, np.ndarray]]] = {}
     for key, weight in file.weights.items():
         target, part = _understood(file, key, theirs)
@@ -155,15 +157,23 @@ def _pairs(file: ModelFile, shape: DiTShape, tensors: Tensors) -> dict[str, Pair
     return {target: _pair(file, target, parts, shapes[target]) for target, parts in found.items()}
 
 
+def _other_names(targets: Iterable[str]) -> dict[str, str]:
+    """Targets by what other programs call them."""
+    names = {}
+    for target in targets:
+        diffusers = diffusers_name(f"{target}.").removesuffix(".")
+        names[DIFFUSERS + diffusers] = target
+        names |= {KOHYA + each.replace(".", "_"): target for each in (target, diffusers)}
+    return names
+
+
 def _understood(file: ModelFile, key: str, theirs: dict[str, str]) -> tuple[str, str]:
-    """The target and the part that a key names; `theirs` has the targets by diffusers' names."""
+    """The target and the part that a key names; `theirs` has the targets by other programs' names."""
     match = re.fullmatch(rf"(.+?)\.({'|'.join(map(re.escape, PARTS))})", key.removeprefix(WRAPPER))
     if match is None:
         raise BadFile(f"{file.path}: {key!r} is not understood; a LoRA's keys end in {', '.join(PARTS)}")
     target, part = match[1], PARTS[match[2]]
-    if target.startswith(DIFFUSERS):
-        return theirs.get(target.removeprefix(DIFFUSERS), target), part
-    return target.removeprefix(OURS), part
+    return theirs.get(target) or target.removeprefix(OURS), part
 
 
 def _numbers(file: ModelFile, key: str, weight: Weight) -> np.ndarray:

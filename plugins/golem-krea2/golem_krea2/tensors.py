@@ -36,12 +36,9 @@ class Tensors:
     def check(self, specs: Callable[[], Iterable[TensorSpec]]) -> None:
         """Raises BadFile for a tensor that is missing or not of its shape, or whose scale is no scale, and Unsupported
         for a type that is not computed with; each names file and tensor."""
-        check_tensors(self._file, (TensorSpec(self.prefix + spec.name, spec.shape) for spec in specs()))
+        check_tensors(self._file, (TensorSpec(self.prefix + spec.name, spec.shape) for spec in specs()), FLOATS)
         for spec in specs():
-            weight = self[spec.name]
-            if weight.type not in FLOATS:
-                known = ", ".join(FLOATS)
-                raise Unsupported(f"{self.path}: {weight.name} is of the type {weight.type}; known are {known}")
+            self[spec.name]  # with its scale
 
     def shape(self, name: str, axes: int) -> tuple[int, ...]:
         """The shape of a tensor that must be there with so many axes, none of them empty."""

@@ -128,12 +128,23 @@ def test_other_types_are_read(tiny, values, files, tmp_path, kind):
         ("base_model.model.transformer.final_layer.linear", "last.linear"),
         ("base_model.model.blocks.0.attn.wk", "blocks.0.attn.wk"),
         ("base_model.model.diffusion_model.tmlp.0", "tmlp.0"),
+        ("lora_unet_blocks_1_attn_wq", "blocks.1.attn.wq"),
+        ("lora_unet_txtfusion_layerwise_blocks_0_mlp_down", "txtfusion.layerwise_blocks.0.mlp.down"),
+        ("lora_unet_transformer_blocks_0_attn_to_out_0", "blocks.0.attn.wo"),
+        ("lora_unet_time_embed_linear_1", "tmlp.0"),
     ],
 )
-def test_names_of_other_programs_are_understood(tiny, values, files, tmp_path, key, target):
+@pytest.mark.parametrize("down", ["A", "down"])
+def test_names_of_other_programs_are_understood(tiny, values, files, tmp_path, key, target, down):
     outputs, inputs = values[f"{target}.weight"].shape
-    tensors = {f"{key}.lora_A.weight": np.ones((1, inputs), "f4"), f"{key}.lora_B.weight": np.ones((outputs, 1), "f4")}
-    assert list(Lora.read(tiny.write(tmp_path / "style.safetensors", tensors), files).pairs) == [target]
+    up = {"A": "B", "down": "up"}[down]
+    tensors = {
+        f"{key}.lora_{down}.weight": np.ones((1, inputs), "f4"),
+        f"{key}.lora_{up}.weight": np.ones((outputs, 1), "f4"),
+        f"{key}.alpha": np.array(0.5, "f4"),
+    }
+    read = Lora.read(tiny.write(tmp_path / "style.safetensors", tensors), files)
+    assert {name: pair.factor for name, pair in read.pairs.items()} == {target: 0.5}
 
 
 A, B = np.ones((2, 128), "f4"), np.ones((128, 2), "f4")
@@ -148,6 +159,10 @@ WQ = "blocks.0.attn.wq"
         ({f"{WQ}.lora_B.weight": B}, f"'{WQ}.lora_B.weight' is there without the matrix A"),
         ({f"{WQ}.alpha": A[:1, 0]}, f"'{WQ}.alpha' is there without"),
         ({f"{WQ}.lora_A.weight": A, f"{WQ}.lora_up.weight": B, f"{WQ}.dora_scale": A}, f"'{WQ}.dora_scale' is not un"),
+        ({"base_model.model.x.lora_magnitude_vector": A[0]}, "x.lora_magnitude_vector' is not understood"),
+        ({"lora_unet_blocks_2_attn_wq.lora_down.weight": A}, "changes 'lora_unet_blocks_2_attn_wq', which is no"),
+        ({"lora_te_layers_0_mlp.lora_down.weight": A}, "changes 'lora_te_layers_0_mlp', which is no product"),
+        ({f"{WQ}.lora_A.weight": A, "lora_unet_blocks_0_attn_wq.lora_down.weight": A}, "gives the same as"),
         ({f"{WQ}.lora_A.weight": A, f"diffusion_model.{WQ}.lora_down.weight": A}, "gives the same as"),
         ({f"{WQ}.lora_A.weight": A, f"{WQ}.lora_B.weight": np.ones((128, 3), "f4")}, "has the rank 2, .* has 3"),
         ({"blocks.2.attn.wq.lora_A.weight": A}, "changes 'blocks.2.attn.wq', which is no product of"),

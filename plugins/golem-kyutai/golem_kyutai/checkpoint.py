@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from golem_core import BadFile, Metadata, ModelFile, TensorSpec, Unsupported, check_tensors, open_safetensors, read_json
-from golem_kyutai.mimi import Mimi, attention_weight
+from golem_kyutai.mimi import FLOATS, Mimi, attention_weight
 from golem_kyutai.pieces import Pieces
 
 FRAME_RATE = 12.5
@@ -82,7 +82,7 @@ class Config:
             codebooks=codebooks,
             card=audio[0] - 1,
             text_card=text[0] - 1,
-            padding=settings.number("existing_text_padding_id", int, 3, low=0),
+            padding=settings.number("existing_text_padding_id", int, 3, low=0, high=text[0] - 2),
             context=settings.number("context", int, 750, low=1),
             base=settings.number("max_period", float, 100_000.0, above=0.0),
             delay=stt.number("audio_delay_seconds", float, 0.5, low=0.0, high=60.0),
@@ -143,12 +143,12 @@ class Checkpoint:
             raise Unsupported(f"{settings.source}: model_type is {kind!r}; 'stt' was expected")
         model = _find(path, settings, "moshi_name", "model.safetensors", "the language model")
         codec = _find(path, settings, "mimi_name", "mimi*.safetensors", "the codec")
-        pieces = Pieces.read(_find(path, settings, "tokenizer_name", "tokenizer*.model", "the text pieces"))
+        pieces = Pieces.read(_find(path, settings, "tokenizer_name", "tokenizer*.model", "the list of text pieces"))
         opened: list[ModelFile] = []
         try:
             opened.append(open_safetensors(model, "kyutai"))
             config = Config.read(settings, opened[0])
-            check_tensors(opened[0], config.tensors(opened[0]))
+            check_tensors(opened[0], config.tensors(opened[0]), FLOATS)
             opened.append(open_safetensors(codec, "mimi"))
             mimi = Mimi.read(opened[1], config.codebooks)
             if mimi.bins != config.card:

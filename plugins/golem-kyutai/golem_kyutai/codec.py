@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golem_core import Columns, Device, Graph, Pass
+from golem_core import Columns, Device, GolemError, Graph, Pass
 from golem_kyutai.mimi import Mimi, convolutions, quantizer, transformer
 
 FOREVER = 1 << 40
@@ -43,15 +43,20 @@ class Codec:
         self._quantizer.restore(slot, None)
 
     def encode(self, stretches: Sequence[Stretch]) -> list[np.ndarray]:
-        """The codes of each stretch, float32 (frames, codebooks) of whole numbers.  A slot occurs once."""
+        """The codes of each stretch, float32 (frames, codebooks) of whole numbers.  A slot occurs once.
+
+        Raises GolemError where the codec comes to what is no number.
+        """
         positions, width = self.mimi.positions, self.mimi.width
         samples = np.concatenate([each.samples for each in stretches])
         frames = self._columns(stretches, 1, samples=samples[:, :, None])
         x = self._convolutions.run(frames)["y"].reshape(-1, width)
         x = self._transformer.run(self._columns(stretches, positions, x=x))["y"]
-        x = self._quantizer.run(self._columns(stretches, 1, x=x.reshape(-1, positions, width)))["codes"]
+        out = self._quantizer.run(self._columns(stretches, 1, x=x.reshape(-1, positions, width)))
+        if not np.isfinite(out["latent"]).all():
+            raise GolemError("the codec gave numbers that are not finite")
         ends = np.cumsum([len(each.samples) for each in stretches])
-        return np.split(x.copy(), ends[:-1])
+        return np.split(out["codes"].copy(), ends[:-1])
 
     @staticmethod
     def _columns(stretches: Sequence[Stretch], per_frame: int, **inputs: np.ndarray) -> Columns:

@@ -206,7 +206,7 @@ def written(found: Transcript, asked: Asked) -> Response[bytes]:
         )
     text = {"text": lambda: found.text + "\n", "srt": lambda: forms.srt(found), "vtt": lambda: forms.vtt(found)}
     media = "text/vtt" if asked.format == "vtt" else "text/plain"
-    return Response(text[asked.format]().encode(), media_type=f"{media}; charset=utf-8")
+    return Response(text[asked.format]().encode(), media_type=media)
 
 
 def _json(data: Iterable[Any]) -> Response[bytes]:

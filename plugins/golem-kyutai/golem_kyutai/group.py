@@ -156,6 +156,8 @@ class Group:
                 inputs={"codes": np.stack([each._codes.popleft() for each in streams])},
             )
         )["logits"]
+        if not np.isfinite(logits).all():
+            raise GolemError("the language model gave numbers that are not finite")
         with self.changed:
             for stream, row in zip(streams, logits, strict=True):
                 if stream._goes_on():

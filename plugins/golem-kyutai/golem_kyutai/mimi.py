@@ -14,8 +14,10 @@ from math import prod
 
 import numpy as np
 
-from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Value, Weight, Weights
+from golem_core import BadFile, Graph, KVRing, ModelFile, Recurrent, Unsupported, Value, Weight, Weights
 
+FLOATS = ("F32", "BF16", "F16")
+"""Types of weights that are computed with."""
 HEADS = 8
 WINDOW = 250
 """Positions that the transformer looks back, the own one included: 10 seconds."""
@@ -97,7 +99,8 @@ class Mimi:
 
     @classmethod
     def read(cls, file: ModelFile, codebooks: int) -> Mimi:
-        """Raises BadFile naming the tensor that is missing or of a shape that does not go with the others."""
+        """Raises BadFile naming the tensor that is missing or of a shape that does not go with the others, Unsupported
+        for one of a type that is not computed with."""
         found = {int(m[1]) for name in file.weights if (m := re.match(r"encoder\.model\.(\d{1,3})\.", name))}
         blocks = {i for i in found if f"encoder.model.{i}.block.1.conv.conv.weight" in file.weights}
         plain = sorted(found - blocks)
@@ -256,6 +259,8 @@ def _shaped(file: ModelFile, name: str, axes: int) -> tuple[int, ...]:
         raise BadFile(f"{file.path}: the tensor {name!r} is missing")
     if len(weight.shape) != axes or min(weight.shape) < 1:
         raise BadFile(f"{file.path}: {name} has the shape {weight.shape}; {axes} axes were expected")
+    if weight.type not in FLOATS:
+        raise Unsupported(f"{file.path}: {name} is of the type {weight.type}; {', '.join(FLOATS)} are computed with")
     return weight.shape
 
 

@@ -54,6 +54,12 @@ def test_whole_numbers_of_every_size(bits, tolerance):
     assert np.abs(found - X[: len(found)]).max() <= tolerance and len(found) == len(WHOLE[bits]) * 8 // bits
 
 
+def test_24_bits_in_words_of_32():
+    data = bytearray(wav(WHOLE[32], bits=32))
+    data[data.index(b"fmt ") + 22] = 24
+    assert np.abs(read(bytes(data)) - X).max() < 1e-6
+
+
 def test_floats_and_the_extensible_form():
     guid = struct.pack("<HHI", 22, 32, 4) + struct.pack("<H", 3) + bytes(14)
     for data in (

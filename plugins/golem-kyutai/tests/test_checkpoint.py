@@ -54,6 +54,7 @@ def test_a_missing_file_is_named(copied, name):
         ({"num_heads": "x"}, BadFile, "num_heads is 'x', an integer was expected"),
         ({"context": 0}, BadFile, "context is 0"),
         ({"mimi_name": "../mimi-tiny.safetensors"}, BadFile, "mimi_name is"),
+        ({"existing_text_padding_id": 40}, BadFile, "existing_text_padding_id is 40, at least 0 and at most 39"),
         ({"stt_config": {"audio_delay_seconds": -1}}, BadFile, "audio_delay_seconds is -1"),
     ],
 )
@@ -105,6 +106,14 @@ def test_the_newer_names_of_projections_are_read_too(copied, tiny):
     }
     tiny.write_safetensors(copied / "mimi-tiny.safetensors", new)
     Checkpoint.open(copied).close()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "mimi-tiny.safetensors"])
+def test_numbers_of_another_type_are_refused_by_name(copied, name):
+    path = copied / name
+    path.write_bytes(path.read_bytes().replace(b'"dtype": "F32"', b'"dtype": "I32"').replace(b'"BF16"', b'"I16" '))
+    with pytest.raises(Unsupported, match=rf"{name}: \S+ is of the type I(16|32); F32, BF16, F16 are computed with"):
+        Checkpoint.open(copied)
 
 
 def test_heads_for_pauses_are_passed_over(copied, tiny):

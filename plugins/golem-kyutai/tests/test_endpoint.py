@@ -84,11 +84,11 @@ def test_json_has_the_text_and_the_seconds(ask, text):
 
 def test_every_format_can_be_read(ask, text):
     plain = ask(response_format="text")
-    assert plain.headers["content-type"].startswith("text/plain") and plain.text == text + "\n"
+    assert plain.headers["content-type"] == "text/plain; charset=utf-8" and plain.text == text + "\n"
     srt = ask(response_format="srt")
     assert re.match(r"1\n\d\d:\d\d:\d\d,\d{3} --> \d\d:\d\d:\d\d,\d{3}\n\S", srt.text)
     vtt = ask(response_format="vtt")
-    assert vtt.headers["content-type"].startswith("text/vtt") and vtt.text.startswith("WEBVTT\n\n00:00:0")
+    assert vtt.headers["content-type"] == "text/vtt; charset=utf-8" and vtt.text.startswith("WEBVTT\n\n00:00:0")
     joined = " ".join(line for line in vtt.text.split("\n")[2:] if line and "-->" not in line)
     assert joined.split() == text.split()
     verbose = ask(response_format="verbose_json", **{"timestamp_granularities[]": ["word", "segment"]}).json()

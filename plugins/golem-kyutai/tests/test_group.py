@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -186,6 +187,28 @@ def test_what_goes_wrong_in_a_step_is_every_streams_error_and_ends_none_but_them
         with pytest.raises(GolemError, match="the device is gone"):
             stream.next()
     monkeypatch.setattr(group._trunk, "run", run)
+    assert hear(group, tiny.sound(20, 9)) == hear(make(), tiny.sound(20, 9))
+
+
+@pytest.mark.parametrize(
+    ("network", "output", "said"),
+    [("_trunk", "logits", "the language model"), ("_codec._quantizer", "latent", "the codec")],
+)
+def test_what_is_no_number_is_an_error_and_no_word(tiny, make, monkeypatch, network, output, said):
+    group = make()
+    part = attrgetter(network)(group)
+    run = part.run
+
+    def spoiled(columns):
+        found = run(columns)
+        return found | {output: np.full_like(found[output], np.nan)}
+
+    monkeypatch.setattr(part, "run", spoiled)
+    stream = group.open()
+    stream.feed(tiny.sound(5))
+    with pytest.raises(GolemError, match=f"{said} gave numbers that are not finite"):
+        stream.next()
+    monkeypatch.undo()
     assert hear(group, tiny.sound(20, 9)) == hear(make(), tiny.sound(20, 9))
 
 

@@ -18,6 +18,7 @@ HEAD_DIM = 64
 ACT_FACTS = 4
 """What the act head reads beside a row."""
 ACT_WIDTH = 256
+FLOATS = ("F16", "BF16", "F32")
 FULL, SLIDING = "full_attention", "sliding_attention"
 """The kinds of attention, as transformers names them."""
 
@@ -130,7 +131,7 @@ class Checkpoint:
             raise BadFile(f"{path}: the tokenizer has {tokens.size} tokens, and the encoder knows {config.vocabulary}")
         file = open_safetensors(path / "model.safetensors", "laya")
         try:
-            check_tensors(file, config.tensors())
+            check_tensors(file, config.tensors(), FLOATS)
         except BaseException:
             file.close()
             raise

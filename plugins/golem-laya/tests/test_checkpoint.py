@@ -119,6 +119,14 @@ def test_the_bases_of_the_rotation(copied, values, bases):
     assert (found.global_base, found.local_base) == bases
 
 
+def test_numbers_of_another_type_are_refused_by_name(copied):
+    path = copied / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"dtype":"F16"', b'"dtype":"I16"').replace(b'"dtype": "F16"', b'"dtype": "I16"'))
+    with pytest.raises(Unsupported, match=r"model\.safetensors: encoder\.\S+ is of the type I16; F16, BF16, F32 are"):
+        Checkpoint.open(copied)
+
+
 def test_what_is_no_directory(tmp_path):
     with pytest.raises(GolemError, match="a directory with model"):
         Checkpoint.open(tmp_path / "nothing")

@@ -80,11 +80,13 @@ def _format(data: bytes, name: str) -> Format:
     def number(start: int, stop: int) -> int:
         return int.from_bytes(data[start:stop], "little")
 
-    kind, channels, rate, bits = number(0, 2), number(2, 4), number(4, 8), number(14, 16)
+    kind, channels, rate, block, bits = number(0, 2), number(2, 4), number(4, 8), number(12, 14), number(14, 16)
     if kind == EXTENSIBLE:
         if len(data) < 26:
             raise BadSound(name, "the extensible 'fmt ' chunk of the WAV file is cut off")
         kind = number(24, 26)
+    if kind == WHOLE and bits == 24 and block == 4 * channels:
+        bits = 32  # 24 bits in words of 32, of which the lowest 8 are zeros
     if (kind, bits) not in DECODERS:
         what = {WHOLE: "whole numbers", FLOAT: "floats"}.get(kind) or NAMES.get(kind, f"format {kind}")
         raise BadSound(name, f"WAV samples of {bits} bits in {what}; 8 to 32 bits whole and 32 or 64 float are read")
