@@ -12,7 +12,7 @@ from golem_core import BadFile, Keys, Metadata, ModelFile, TensorSpec, Unsupport
 
 def a_file(blocks: int = 0, tensors: dict[str, tuple[int, ...]] | None = None, **facts: Any) -> ModelFile:
     metadata = Metadata("toy.gguf", {f"toy.{key.replace('__', '.')}": value for key, value in facts.items()})
-    found = {name: SimpleNamespace(shape=shape) for name, shape in (tensors or {}).items()}
+    found = {name: SimpleNamespace(shape=shape, type="F16") for name, shape in (tensors or {}).items()}
     weights = SimpleNamespace(blocks=[None] * blocks, get=found.get)
     return cast(ModelFile, SimpleNamespace(path="toy.gguf", architecture="toy", metadata=metadata, weights=weights))
 
@@ -102,3 +102,6 @@ def test_a_tensor_that_is_missing_or_of_another_shape_is_named():
         check_tensors(a_file(tensors={"blk.1.norm.weight": (4,)}), specs)
     with pytest.raises(BadFile, match=r"output.weight has the shape \(9, 5\), its keys say \(9, 4\)"):
         check_tensors(a_file(tensors=held | {"output.weight": (9, 5)}), specs)
+    check_tensors(a_file(tensors=held), specs, ("F32", "F16"))
+    with pytest.raises(Unsupported, match=r"toy.gguf: blk.1.norm.weight is of the type F16; F32, BF16 are computed"):
+        check_tensors(a_file(tensors=held), specs, ("F32", "BF16"))
