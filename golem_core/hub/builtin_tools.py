@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
+import selectors
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from golem_core.errors import GolemError
+from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.messages import ToolDef
 from golem_core.hub.registry import BUILTIN_TOOLS
 
@@ -32,8 +36,14 @@ class BuiltinTool:
     run: Callable[[Mapping[str, Any]], str]
 
 
-def builtin_tools(names: Iterable[str], skills: Path) -> dict[str, BuiltinTool]:
-    """The tools of these names; `skills` is the folder of skills.  Raises GolemError for a name that is none."""
+def builtin_tools(
+    names: Iterable[str], skills: Path, groups: ProcessGroups, stopping: threading.Event
+) -> dict[str, BuiltinTool]:
+    """The tools of these names; `skills` is the folder of skills.
+
+    What the shell runs is one of `groups`, and is ended when `stopping` is set.  Raises GolemError for a name that is
+    no tool's.
+    """
     made = {
         "read": _tool(
             "read",
@@ -52,7 +62,12 @@ def builtin_tools(names: Iterable[str], skills: Path) -> dict[str, BuiltinTool]:
             old="string",
             new="string",
         ),
-        "shell": _tool("shell", "Run a command with the shell.", _shell, command="string"),
+        "shell": _tool(
+            "shell",
+            "Run a command with the shell. What it leaves running ends with it.",
+            partial(_shell, groups, stopping),
+            command="string",
+        ),
         "skill": _tool(
             "skill",
             f"Read a skill, a description of how to do something. There are: {', '.join(_skills(skills)) or 'none'}.",
@@ -99,48 +114,72 @@ def _cut(text: str) -> str:
 
 
 def _read(given: Mapping[str, Any]) -> str:
-    lines = Path(given["path"]).read_text(encoding="utf-8", errors="replace").splitlines()
     first = max(1, given.get("offset") or 1)
     limit = given.get("limit")
-    chosen = lines[first - 1 :] if limit is None else lines[first - 1 : first - 1 + max(0, limit)]
-    return _cut("\n".join(f"{number}\t{line}" for number, line in enumerate(chosen, first))) or "(empty)"
+    chosen: list[str] = []
+    length = 0
+    with _regular(given["path"]).open(encoding="utf-8", errors="replace") as file:
+        for line in islice(file, first - 1, None if limit is None else first - 1 + max(0, limit)):
+            chosen.append(f"{first + len(chosen)}\t{line.removesuffix(chr(10))}")
+            length += len(chosen[-1]) + 1
+            if length > OUTPUT_LIMIT:
+                break
+    return _cut("\n".join(chosen)) or "(empty)"
 
 
 def _write(given: Mapping[str, Any]) -> str:
     path = Path(given["path"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(given["content"], encoding="utf-8")
+    path.write_text(given["content"], encoding="utf-8", newline="")
     return f"wrote {given['path']}"
 
 
 def _edit(given: Mapping[str, Any]) -> str:
-    path = Path(given["path"])
-    text = path.read_text(encoding="utf-8")
-    count = text.count(given["old"]) if given["old"] else 0
+    path = _regular(given["path"])
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise GolemError(f"{given['path']} is no UTF-8 text") from None
+    old, new = given["old"], given["new"]
+    if "\r\n" in text:
+        old, new = (re.sub("\r?\n", "\r\n", each) for each in (old, new))
+    count = text.count(old) if old else 0
     if count != 1:
         raise GolemError(f"old occurs {count} times in {given['path']}, not once")
-    path.write_text(text.replace(given["old"], given["new"]), encoding="utf-8")
+    path.write_bytes(text.replace(old, new).encode())
     return f"edited {given['path']}"
 
 
-def _shell(given: Mapping[str, Any]) -> str:
-    running = subprocess.Popen(
-        ["sh", "-c", given["command"]],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    note = ""
-    try:
-        output, _ = running.communicate(timeout=SHELL_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        output, _ = running.communicate()
-        note = f"\n[ended after {SHELL_SECONDS:g} s]"
-    text = _cut(output.decode("utf-8", "replace").rstrip("\n")) or "(no output)"
-    status = f"exit {running.returncode}\n" if running.returncode and not note else ""
-    return status + text + note
+def _regular(path: str) -> Path:
+    """The path of a file that ends; GolemError for a folder, a pipe or a device."""
+    found = Path(path)
+    if found.exists() and not found.is_file():
+        raise GolemError(f"{path} is no file")
+    return found
+
+
+def _shell(groups: ProcessGroups, stopping: threading.Event, given: Mapping[str, Any]) -> str:
+    running = groups.start(["/bin/sh", "-c", given["command"]])
+    assert running.stdout is not None
+    until = time.monotonic() + SHELL_SECONDS
+    note, kept = "", bytearray()
+    with running.stdout as output, selectors.DefaultSelector() as ready:
+        ready.register(output, selectors.EVENT_READ)
+        while not note:
+            piece = os.read(output.fileno(), 1 << 16) if ready.select(0.05) else None
+            if piece:
+                kept += piece[: max(0, OUTPUT_LIMIT + 1 - len(kept))]
+            elif piece == b"":  # closed, which need not be the end
+                ready.unregister(output)
+            elif groups.ended(running):
+                break
+            if time.monotonic() > until:
+                note = f"\n[ended after {SHELL_SECONDS:g} s]"
+            elif stopping.is_set():
+                note = "\n[ended: the server is stopping]"
+    status = groups.finish(running)
+    text = _cut(kept.decode("utf-8", "replace").rstrip("\n")) or "(no output)"
+    return (f"exit {status}\n" if status and not note else "") + text + note
 
 
 def _skills(folder: Path) -> list[str]:

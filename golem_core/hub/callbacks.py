@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import socket
 import threading
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from golem_core.hub.errors import CallbackFailed
+from golem_core.hub.reading import read_json
 from golem_core.hub.registry import Registration
 
 __all__ = ["ANSWER_LIMIT", "TIMEOUT", "Callbacks"]
 
 TIMEOUT = 120.0
 ANSWER_LIMIT = 16 << 20
+
+_HOSTS = {"localhost": ("127.0.0.1", "::1"), "::1": ("::1",)}
+"""The addresses of a callback's host, asked of nobody, so that a call cannot leave this machine."""
 
 
 class Callbacks:
@@ -43,11 +47,13 @@ class Callbacks:
         """
         place = urlsplit(extension.callback_url)
         target = "/".join([place.path, *(quote(segment, safe="") for segment in path)])
-        host = "::1" if place.hostname == "::1" else "127.0.0.1"
-        status, content, cut = self._exchange(extension.name, host, place.port or 80, target, msgspec.json.encode(body))
+        hosts = _HOSTS.get(place.hostname or "", ("127.0.0.1",))
+        status, content, cut = self._exchange(
+            extension.name, hosts, place.port or 80, target, msgspec.json.encode(body)
+        )
         try:
-            answer = json.loads(content)
-        except (ValueError, RecursionError):
+            answer = read_json(content)
+        except ValueError:
             answer = None
         error = answer.get("error") if isinstance(answer, dict) else None
         if isinstance(error, dict):
@@ -69,16 +75,17 @@ class Callbacks:
             for each in self._open:
                 _shut(each)
 
-    def _exchange(self, name: str, host: str, port: int, target: str, body: bytes) -> tuple[int, bytes, bool]:
+    def _exchange(
+        self, name: str, hosts: Sequence[str], port: int, target: str, body: bytes
+    ) -> tuple[int, bytes, bool]:
         """Status and body, and whether nothing but the connection's end says that the body is whole."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
         late = threading.Event()
-        timer = None
+        connection = timer = None
         try:
-            connection.connect()
+            connection = _connected(hosts, port, self.timeout)
             opened = connection.sock
             self._enter(opened)
             timer = threading.Timer(self.timeout, lambda: (late.set(), _shut(opened)))
@@ -98,7 +105,8 @@ class Callbacks:
         finally:
             if timer is not None:
                 timer.cancel()
-            connection.close()
+            if connection is not None:
+                connection.close()
         if late.is_set():
             raise CallbackFailed(f"{name}: no answer within {self.timeout:g} s")
         if len(content) > ANSWER_LIMIT:
@@ -123,6 +131,20 @@ class Callbacks:
     def _leave(self, opened: socket.socket) -> None:
         with self._lock:
             self._open.discard(opened)
+
+
+def _connected(hosts: Sequence[str], port: int, timeout: float) -> http.client.HTTPConnection:
+    """A connection to the first of `hosts` that has a listener at `port`; OSError of the last one if none has."""
+    for host in hosts:
+        connection = http.client.HTTPConnection(host, port, timeout=timeout)
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            if host == hosts[-1]:
+                raise
+        else:
+            return connection
+    raise ConnectionRefusedError
 
 
 def _shut(opened: socket.socket) -> None:

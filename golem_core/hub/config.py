@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +65,42 @@ class Config:
         """How near a memory must be to be told."""
         return self._number(DEFAULTS["memory"]["min_similarity"], "memory", "min_similarity")
 
+    @property
+    def extensions(self) -> Mapping[str, Any]:
+        """What is recorded about installed extensions, by their names."""
+        found = self._get("extensions")
+        if not isinstance(found, dict | None):
+            raise GolemError(f"{self.path}: extensions: expected an object, got {found!r}")
+        return found or {}
+
     def extension(self, name: str) -> Mapping[str, Any]:
         """What is recorded about an installed extension."""
-        found = self._get("extensions", name)
-        return found if isinstance(found, dict) else {}
+        found = self.extensions.get(name)
+        if not isinstance(found, dict | None):
+            raise GolemError(f"{self.path}: extensions.{name}: expected an object, got {found!r}")
+        return found or {}
+
+    def environment(self, name: str) -> Mapping[str, str]:
+        """The environment variables of an installed extension."""
+        found = self.extension(name).get("env")
+        if not isinstance(found, dict | None):
+            raise GolemError(f"{self.path}: extensions.{name}.env: expected an object, got {found!r}")
+        for variable, value in (found or {}).items():
+            where = f"{self.path}: extensions.{name}.env.{variable}"
+            if not isinstance(value, str):
+                raise GolemError(f"{where}: expected a text, got {value!r}")
+            if not variable or "=" in variable or "\0" in variable + value:
+                raise GolemError(f"{where}: no environment variable can be that")
+        return found or {}
 
     def _get(self, *keys: str) -> Any:
         value: Any = self.values
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
+        for place, key in enumerate(keys):
+            if not isinstance(value, dict):
+                raise GolemError(f"{self.path}: {'.'.join(keys[:place])}: expected an object, got {value!r}")
+            value = value.get(key)
+            if value is None:
+                return None
         return value
 
     def _ref(self, *keys: str) -> ModelRef | None:
@@ -87,7 +115,7 @@ class Config:
         value = self._get(*keys)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
             raise GolemError(f"{self.path}: {'.'.join(keys)}: expected a number of at least 0, got {value!r}")
         return value
 
@@ -123,6 +151,8 @@ class Home:
             values = DEFAULTS
         except (OSError, ValueError) as error:
             raise GolemError(f"{self.conf}: {error}") from None
+        except RecursionError:
+            raise GolemError(f"{self.conf}: nested too deeply") from None
         if not isinstance(values, dict):
             raise GolemError(f"{self.conf}: expected an object")
         return Config(values, self.conf)
@@ -143,7 +173,7 @@ class Home:
         """Keep what is known of an installed extension, or with None forget it."""
         self.make()
         values = dict(self.config().values)
-        extensions = dict(values.get("extensions") or {})
+        extensions = dict(self.config().extensions)
         if about is None:
             extensions.pop(name, None)
         else:

@@ -18,6 +18,7 @@ from golem_core.hub.builtin_tools import builtin_tools
 from golem_core.hub.callbacks import TIMEOUT, Callbacks
 from golem_core.hub.config import Home
 from golem_core.hub.errors import Refused
+from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.local import Local
 from golem_core.hub.memory import Memory
 from golem_core.hub.providers import LocalModels, Providers
@@ -59,10 +60,12 @@ class Hub:
         self.callbacks = Callbacks(token, callback_timeout)
         self.local = local
         self.providers = Providers(self.registry, self.callbacks, local)
-        self.tools = Tools(self.registry, self.callbacks, builtin_tools(tools, home.skills))
-        self.memory = Memory(home.memories, self.providers, home.config)
-        self.supervisor = Supervisor(home, self.registry, token, say)
         self.stopping = threading.Event()
+        self.groups = ProcessGroups()
+        builtin = builtin_tools(tools, home.skills, self.groups, self.stopping)
+        self.tools = Tools(self.registry, self.callbacks, builtin)
+        self.memory = Memory(home.memories, self.providers, home.config)
+        self.supervisor = Supervisor(home, self.registry, token, say, self.groups)
         self._why_closed = "the hub has not started yet"
         self._store: Store | None = None
         self._turns: Turns | None = None
@@ -119,6 +122,7 @@ class Hub:
     def close(self) -> None:
         """Stop, and let go of the folder."""
         self.stop()
+        self.groups.close()
         self.memory.close()
         if self._store is not None:
             self._store.close()

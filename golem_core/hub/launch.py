@@ -1,24 +1,22 @@
-"""Run by the supervisor as a program of its own: have the kernel end this process when the server dies, and become
-the extension.  `python launch.py PARENT COMMAND...`; where the kernel has no such thing, it only becomes the extension.
+"""Run by `ProcessGroups` as a program of its own: tell the reaper of this process, and become another program.
+
+`python launch.py PIPE COMMAND...`; PIPE is the number of the file descriptor that the reaper reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
 
-
-def main(parent: int, command: list[str]) -> None:
+def main(pipe: int, command: list[str]) -> None:
     """Replace this process by `command`."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
-        if os.getppid() != parent:
-            sys.exit("the server is gone")  # it died before the kernel knew
+    with contextlib.suppress(OSError):  # without a reaper, it is the server alone that ends this process
+        os.write(pipe, b"+%d\n" % os.getpid())
+    os.close(pipe)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(command[0], command, os.environ)
 
 

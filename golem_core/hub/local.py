@@ -18,6 +18,7 @@ from golem_core.errors import BadRequest
 from golem_core.hub.errors import CallbackFailed
 from golem_core.hub.messages import FunctionCall, Message, ToolCall, ToolDef
 from golem_core.hub.providers import json_in
+from golem_core.hub.reading import whole_text
 
 if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
@@ -60,7 +61,9 @@ class Local:
             fields["tools"] = [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in tools]
         answer = self._answered(messages, fields)
         calls = [
-            ToolCall(FunctionCall(call.name, json.dumps(call.arguments, ensure_ascii=False)), f"call_{index}")
+            ToolCall(
+                FunctionCall(call.name, json.dumps(whole_text(call.arguments), ensure_ascii=False)), f"call_{index}"
+            )
             for index, call in enumerate(answer.calls, 1)
         ]
         return Message("assistant", answer.content.strip(), calls)

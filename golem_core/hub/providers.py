@@ -16,6 +16,7 @@ import msgspec
 from golem_core.hub.callbacks import Callbacks
 from golem_core.hub.errors import CallbackFailed
 from golem_core.hub.messages import Message, ToolDef
+from golem_core.hub.reading import whole_text
 from golem_core.hub.registry import LOCAL, Registration, Registry
 
 __all__ = ["LocalModels", "ModelRef", "Providers", "json_in", "quoted"]
@@ -176,7 +177,7 @@ def json_in(text: str) -> Any:
     starts = [0, *(match.start() for match in re.finditer(r"[\[{]", inside))]
     for start in starts[:50]:
         try:
-            return json.JSONDecoder().raw_decode(inside, start)[0]
+            return whole_text(json.JSONDecoder().raw_decode(inside, start)[0])
         except (ValueError, RecursionError):
             continue
     raise CallbackFailed("the answer has no JSON in it")

@@ -92,6 +92,8 @@ class Registry:
             others = [record for record in self._live() if record.name != asked.name]
             _check_tools(asked.tools, {tool["name"] for each in others for tool in each.tools})
             taken = {LOCAL} | {provider["id"] for each in others for provider in each.providers}
+            if any(not _text(channel, "id").strip() for channel in asked.channels):
+                raise Refused(400, "channel id is required")
             _check_ids("provider", asked.providers, taken)
             _check_ids("channel", asked.channels, {channel["id"] for each in others for channel in each.channels})
             self._generation += 1
@@ -182,9 +184,6 @@ def _read(body: Any) -> Registration:
         if not isinstance(each["parameters"], dict):
             raise Refused(400, "tool parameters must be an object")
     channels = list(_objects(body, "channels"))
-    for each in channels:
-        if not _text(each, "id").strip():
-            raise Refused(400, "channel id is required")
     return Registration(name, url, 0, tuple(providers), tuple(tools), tuple(channels), tuple(others))
 
 

@@ -11,9 +11,13 @@ import stat
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from dataclasses import dataclass
+from http.client import HTTPException
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 from golem_core.errors import GolemError
 
@@ -89,7 +93,7 @@ def _unpack(file: Any, source: str, target: Path) -> None:
                     below.parent.mkdir(parents=True, exist_ok=True)
                     with archive.open(info) as packed, below.open("xb") as unpacked:
                         shutil.copyfileobj(packed, unpacked)
-    except (zipfile.BadZipFile, RuntimeError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, RuntimeError, ValueError, OSError, EOFError, LZMAError, zlib.error) as error:
         raise GolemError(f"{source}: {error}") from None
 
 
@@ -103,7 +107,10 @@ def _inside(source: str, name: str) -> PurePosixPath:
 
 def _fetch_repository(source: str, owner: str, name: str, ref: str | None, target: Path) -> Fetched:
     place = f"https://api.github.com/repos/{owner}/{name}"
-    commit = json.loads(_download(f"{place}/commits/{ref or 'HEAD'}"))
+    try:
+        commit = json.loads(_download(f"{place}/commits/{quote(ref or 'HEAD')}"))
+    except ValueError:
+        raise GolemError(f"{place}: the answer is no JSON") from None
     revision = commit.get("sha") if isinstance(commit, dict) else None
     if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40,64}", revision):
         raise GolemError(f"{source}: no commit was found for {ref or 'its default branch'}")
@@ -116,8 +123,8 @@ def _download(url: str) -> bytes:
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             content = answer.read(ARCHIVE_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        raise GolemError(f"{url}: {error}") from None
+    except (OSError, ValueError, HTTPException) as error:
+        raise GolemError(f"{url}: {error or type(error).__name__}") from None
     if len(content) > ARCHIVE_LIMIT:
         raise GolemError(f"{url}: larger than {ARCHIVE_LIMIT} bytes")
     return content

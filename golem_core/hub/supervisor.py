@@ -7,11 +7,9 @@ and whose registration has lapsed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from golem_core.errors import GolemError
-from golem_core.hub import launch
 from golem_core.hub.config import Home
 from golem_core.hub.environment import binaries, make_environment
+from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.manifest import Manifest, installed
 from golem_core.hub.registry import Registry
 
@@ -48,7 +46,7 @@ class Backoff:
 
 
 def environment_of(
-    folder: Path, url: str, token: str, own: Mapping[str, object], parent: Mapping[str, str]
+    folder: Path, url: str, token: str, own: Mapping[str, str], parent: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment variables of a child: the parent's, the extension's own, and where the hub is."""
     venv = folder / ".venv"
@@ -59,12 +57,12 @@ def environment_of(
     }
     for name in ("PYTHONHOME", "PYTHONPATH", "GOLEM_URL", "GOLEM_TOKEN"):
         made.pop(name, None)
-    made |= {name: value for name, value in own.items() if isinstance(value, str) and value.strip()}
+    made |= {name: value for name, value in own.items() if value.strip()}
     return made | {"GOLEM_URL": url} | ({"GOLEM_TOKEN": token} if token else {})
 
 
 class Supervisor:
-    """Keeps the extensions of a folder running; `wait` stands in for waiting in tests."""
+    """Keeps the extensions of a folder running, as programs of `groups`; `wait` stands in for waiting in tests."""
 
     def __init__(
         self,
@@ -72,6 +70,7 @@ class Supervisor:
         registry: Registry,
         token: str,
         say: Callable[[str], None],
+        groups: ProcessGroups,
         *,
         grace: float = GRACE,
         wait: Callable[[float], object] | None = None,
@@ -80,6 +79,7 @@ class Supervisor:
         self._registry = registry
         self._token = token
         self._say = say
+        self._groups = groups
         self._grace = grace
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
@@ -134,33 +134,20 @@ class Supervisor:
         if not binaries(venv).is_dir():
             self._say(f"[{manifest.name}] repairing its environment")
             make_environment(folder, self._say)
-        about = self._home.config().extension(manifest.name)
-        own = about.get("env") if isinstance(about.get("env"), dict) else {}
-        variables = environment_of(folder, url, self._token, own or {}, os.environ)
+        own = self._home.config().environment(manifest.name)
+        variables = environment_of(folder, url, self._token, own, os.environ)
         command = manifest.command(binaries(venv))
         with self._lock:
             if self._stopping.is_set():
                 return 0
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command],
-                cwd=folder,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = self._groups.start(command, cwd=folder, env=variables)
             self._running[manifest.name] = process
         assert process.stdout is not None
         threading.Thread(target=self._relay, args=(manifest.name, process.stdout), daemon=True).start()
-        if hasattr(os, "waitid"):  # its number is not given to another process before it is waited for
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        else:
-            process.wait()
+        self._groups.ended(process, wait=True)
         with self._lock:
-            _signal(process, signal.SIGKILL)
             del self._running[manifest.name]
-            return process.wait()
+        return self._groups.finish(process)
 
     def _relay(self, name: str, output: IO[bytes]) -> None:
         with output:
@@ -182,11 +169,11 @@ class Supervisor:
                         continue
                     if not (self._home.extensions / name).exists():
                         self._say(f"[{name}] was removed")
-                        _signal(process, signal.SIGTERM)
+                        self._groups.signal(process, signal.SIGTERM)
                         removed.append((name, process))
                     elif name not in live and heard.get(name) == process.pid:
                         self._say(f"[{name}] gives no sign of life; it is ended")
-                        _signal(process, signal.SIGKILL)
+                        self._groups.signal(process, signal.SIGKILL)
                     else:
                         continue
                     ended.add(process.pid)
@@ -196,15 +183,9 @@ class Supervisor:
     def _kill(self, name: str, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
             if self._running.get(name) is process:
-                _signal(process, signal.SIGKILL)
+                self._groups.signal(process, signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
         with self._lock:
             for process in self._running.values():
-                _signal(process, number)
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a process group whose leader has not been waited for."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+                self._groups.signal(process, number)

@@ -5,7 +5,6 @@ A tool that fails never fails the turn: its result says what went wrong.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from golem_core.errors import GolemError
@@ -13,6 +12,7 @@ from golem_core.hub.builtin_tools import BuiltinTool
 from golem_core.hub.callbacks import Callbacks
 from golem_core.hub.errors import CallbackFailed
 from golem_core.hub.messages import ToolDef
+from golem_core.hub.reading import read_json
 from golem_core.hub.registry import Registry
 
 __all__ = ["Tools"]
@@ -38,8 +38,8 @@ class Tools:
     def call(self, name: str, arguments: str) -> str:
         """The result of a call whose arguments are JSON text, or what went wrong with it."""
         try:
-            given = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
+            given = read_json(arguments) if arguments.strip() else {}
+        except ValueError:
             given = None
         if not isinstance(given, dict):
             return "invalid arguments"
@@ -55,5 +55,5 @@ class Tools:
             if not isinstance(answer.get("result"), str):
                 raise CallbackFailed(f"{found[0].name}: the answer has no result")
             return answer["result"]
-        except (GolemError, OSError) as error:
+        except (GolemError, OSError, ValueError) as error:  # ValueError: a path or a command with a NUL in it
             return f"error: {error}"

@@ -1,7 +1,8 @@
 """Turns: a text that was accepted, the events on the way to its answer, and who follows them.
 
 A turn runs apart from the request that posted it.  Turns of one conversation run one after another, in the order in
-which they were accepted; those of different conversations run at once, each conversation on a thread of its own.
+which they were accepted; those of different conversations run at once, each conversation on a thread of its own, up to
+`AT_ONCE`; further conversations wait for one of these threads.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ KEPT = 300.0
 
 ATTEMPTS = 3
 """How many processes may begin a turn: one that takes the server down with it is not tried for ever."""
+
+AT_ONCE = 256
+"""How many conversations are answered at once; each may hold a connection to a provider, and processes have few."""
 
 STOPPING = "the server is stopping"
 
@@ -122,6 +126,7 @@ class Turns:
         self._lock = threading.Lock()
         self._turns: dict[str, Turn] = {}
         self._queues: dict[str, deque[Turn]] = {}
+        self._ready: deque[str] = deque()  # conversations that have a queue and no thread yet
         self._workers: set[threading.Thread] = set()
         self._stopping = False
 
@@ -168,6 +173,8 @@ class Turns:
         """
         with self._lock:
             self._stopping = True
+            while self._ready:
+                del self._queues[self._ready.pop()]
             for queue in self._queues.values():
                 while len(queue) > 1:
                     queue.pop()
@@ -191,30 +198,38 @@ class Turns:
             queue.append(turn)
             return
         self._queues[turn.conversation] = deque([turn])
-        name = f"conversation {turn.conversation}"
-        worker = threading.Thread(target=self._work, args=(turn.conversation,), name=name, daemon=True)
+        if len(self._workers) >= AT_ONCE:
+            self._ready.append(turn.conversation)
+            return
+        worker = threading.Thread(target=self._work, args=(turn.conversation,), name="conversations", daemon=True)
         self._workers.add(worker)
         worker.start()
 
-    def _work(self, conversation: str) -> None:
-        """Run the turns of one conversation until none is left; the first of the queue is the one that runs."""
-        queue = self._queues[conversation]
-        while True:
-            turn = queue[0]
+    def _work(self, conversation: str | None) -> None:
+        """Run the turns of conversations until none is left; the first of a queue is the one that runs."""
+        while conversation is not None:
+            turn = self._queues[conversation][0]
             try:
                 self._run(turn)
             except Exception as error:  # a defect; the conversation's other turns go on
                 traceback.print_exception(error, file=sys.stderr)
             finally:
                 turn.add("error", error="the turn ended without an answer")
-                with self._lock:
-                    turn.ended_at = self._clock()
-                    queue.popleft()
-                    if not queue:
-                        del self._queues[conversation]
-                        self._workers.discard(threading.current_thread())
-            if not queue:
-                return
+                conversation = self._after(turn)
+
+    def _after(self, turn: Turn) -> str | None:
+        """Take a turn that has ended out of its queue; returns the conversation that its thread goes on with."""
+        with self._lock:
+            turn.ended_at = self._clock()
+            queue = self._queues[turn.conversation]
+            queue.popleft()
+            if queue:
+                return turn.conversation
+            del self._queues[turn.conversation]
+            if self._ready:
+                return self._ready.popleft()
+            self._workers.discard(threading.current_thread())
+            return None
 
     def _forget(self) -> None:
         now = self._clock()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from golem_core.errors import GolemError
 from golem_core.hub import sources
 from golem_core.hub.builtin_tools import builtin_tools
 from golem_core.hub.config import Home
+from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.installer import add, remove
 from golem_core.hub.manifest import installed, read_manifest
 
@@ -197,6 +200,27 @@ def test_a_repository_is_fetched_at_its_commit(home, tmp_path, monkeypatch) -> N
     assert home.config().extension("my-ext") == about
 
 
+def test_what_a_repository_is_asked_for_travels_quoted_and_an_odd_answer_is_told(home, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(sources, "_download", lambda url: asked.append(url) or b"<html>")
+    with pytest.raises(GolemError, match=r"api\.github\.com/repos/o/r: the answer is no JSON"):
+        install(home, "https://github.com/o/r", ref="a branch/ü?#")
+    assert asked == ["https://api.github.com/repos/o/r/commits/a%20branch/%C3%BC%3F%23"]
+    assert left(home) == []
+
+
+def test_a_damaged_archive_is_told(home, tmp_path) -> None:
+    path = archive(tmp_path / "a.zip", **{"pyproject.toml": PYPROJECT})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("pyproject.toml", PYPROJECT * 50)
+    content = bytearray(path.read_bytes())
+    content[50:60] = b"\xff" * 10
+    path.write_bytes(content)
+    with pytest.raises(GolemError, match=r"a\.zip: "):
+        install(home, path)
+    assert left(home) == []
+
+
 def test_refs_are_for_repositories(home, tmp_path) -> None:
     with pytest.raises(GolemError, match="--ref v1: only a repository has refs"):
         install(home, project(tmp_path / "src"), ref="v1")
@@ -238,17 +262,30 @@ def test_the_hubs_own_tools(tmp_path, monkeypatch) -> None:
     skill = tmp_path / "skills" / "tea" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("Boil water.")
-    tools = builtin_tools(["read", "write", "edit", "shell", "skill"], tmp_path / "skills")
+    groups = ProcessGroups()
+    names = ["read", "write", "edit", "shell", "skill"]
+    tools = builtin_tools(names, tmp_path / "skills", groups, threading.Event())
     assert tools["write"].run({"path": "d/f", "content": "one\ntwo\nthree"}) == "wrote d/f"
     assert tools["read"].run({"path": "d/f", "offset": 2, "limit": 1}) == "2\ttwo"
     tools["edit"].run({"path": "d/f", "old": "two", "new": "2"})
     assert (tmp_path / "d" / "f").read_text() == "one\n2\nthree"
+    (tmp_path / "lines").write_bytes(b"one\r\ntwo\r\n")
+    tools["edit"].run({"path": "lines", "old": "one\ntwo", "new": "1\n2"})
+    assert (tmp_path / "lines").read_bytes() == b"1\r\n2\r\n", "the file keeps its ends of lines"
+    assert tools["read"].run({"path": "lines"}) == "1\t1\n2\t2"
     with pytest.raises(GolemError, match="old occurs 0 times"):
         tools["edit"].run({"path": "d/f", "old": "two", "new": "2"})
     assert tools["shell"].run({"command": "echo hi; exit 3"}) == "exit 3\nhi"
     assert tools["shell"].run({"command": "true"}) == "(no output)"
-    monkeypatch.setattr("golem_core.hub.builtin_tools.SHELL_SECONDS", 0.2)
-    assert tools["shell"].run({"command": "echo a; sleep 60"}) == "a\n[ended after 0.2 s]"
+    monkeypatch.setattr("golem_core.hub.builtin_tools.SHELL_SECONDS", 1.5)
+    assert tools["shell"].run({"command": "echo a; sleep 60"}) == "a\n[ended after 1.5 s]"
+    began = time.monotonic()
+    assert tools["shell"].run({"command": "yes"}).endswith("\n[truncated]\n[ended after 1.5 s]")
+    monkeypatch.setattr("golem_core.hub.builtin_tools.SHELL_SECONDS", 30)
+    assert tools["shell"].run({"command": "setsid sleep 20 & echo a"}) == "a"
+    assert tools["shell"].run({"command": "exec >&- 2>&-; exit 4"}) == "exit 4\n(no output)"
+    assert tools["shell"].run({"command": "sleep 60 & echo a"}) == "a", "what is left is ended"
+    assert time.monotonic() - began < 15
     long = tools["shell"].run({"command": "head -c 40000 /dev/zero | tr '\\0' x"})
     assert long == "x" * 32768 + "\n[truncated]"
     assert tools["skill"].run({"name": "tea"}) == "Boil water."
@@ -258,5 +295,6 @@ def test_the_hubs_own_tools(tmp_path, monkeypatch) -> None:
         tools["read"].run({})
     with pytest.raises(GolemError, match="offset must be of type integer"):
         tools["read"].run({"path": "d/f", "offset": "2"})
+    groups.close()
     with pytest.raises(GolemError, match="-tools dance: there is no such tool"):
-        builtin_tools(["dance"], tmp_path)
+        builtin_tools(["dance"], tmp_path, groups, threading.Event())

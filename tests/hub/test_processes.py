@@ -18,10 +18,11 @@ from typing import Any
 
 import httpx
 import pytest
-from hub_fakes import BEARER, TOKEN
+from hub_fakes import BEARER, TOKEN, alive
 
 from golem_core.errors import GolemError
 from golem_core.hub.config import Home
+from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.registry import Registry
 from golem_core.hub.supervisor import Backoff, Supervisor, environment_of
 
@@ -73,14 +74,7 @@ def install(home: Path, name: str, source: Path | None = None, program: str | No
     return folder
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def children(process: subprocess.Popen[str]) -> list[int]:
+def started_by(process: subprocess.Popen[str]) -> list[int]:
     """The processes that a process has started and that run."""
     found = []
     for listing in Path(f"/proc/{process.pid}/task").glob("*/children"):
@@ -89,9 +83,22 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in found if alive(pid)]
 
 
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """The extensions that a server has started and that run."""
+    reaper = [pid for pid in started_by(process) if b"reaper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in started_by(process) if pid not in reaper]
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
+
+
+@pytest.fixture
+def groups() -> Iterator[ProcessGroups]:
+    made = ProcessGroups()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -151,13 +158,16 @@ time.sleep(600)
 """
 
 
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPER
+
+
 def test_the_wait_doubles_to_thirty_seconds_and_begins_again_after_a_long_run() -> None:
     backoff = Backoff()
     assert [backoff.after(0.1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert [backoff.after(60.1), backoff.after(60.0)] == [1, 2]
 
 
-def test_a_program_that_ends_is_started_again_whatever_its_status(home) -> None:
+def test_a_program_that_ends_is_started_again_whatever_its_status(home, groups) -> None:
     install(home, "brief", program="open('runs', 'a').write('x')\n")
     said: list[str] = []
     waits: list[float] = []
@@ -169,7 +179,7 @@ def test_a_program_that_ends_is_started_again_whatever_its_status(home) -> None:
 
     registry = Registry()
     registry.register({"name": "brief", "callback_url": "http://127.0.0.1:9"})
-    supervisor = Supervisor(Home(home), registry, TOKEN, said.append, wait=wait)
+    supervisor = Supervisor(Home(home), registry, TOKEN, said.append, groups, wait=wait)
     supervisor.start("http://127.0.0.1:1")
     until(lambda: len(waits) == 3)
     supervisor.stop()
@@ -179,13 +189,13 @@ def test_a_program_that_ends_is_started_again_whatever_its_status(home) -> None:
     assert registry.live() == [], "what has ended is not listed"
 
 
-def test_a_program_that_cannot_be_started_does_not_hinder_others(home) -> None:
+def test_a_program_that_cannot_be_started_does_not_hinder_others(home, groups) -> None:
     broken = install(home, "broken", program="")
     (broken / ".venv" / "bin" / "broken").unlink()
     install(home, "good", program=SLEEPER)
     (home / "extensions" / "odd").mkdir()
     said: list[str] = []
-    supervisor = Supervisor(Home(home), Registry(), TOKEN, said.append)
+    supervisor = Supervisor(Home(home), Registry(), TOKEN, said.append, groups)
     supervisor.start("http://127.0.0.1:1")
     until(lambda: any(line.startswith("[good] started at http://127.0.0.1:1 a-token") for line in said))
     until(lambda: "[broken] starting again in 1 s" in said)
@@ -193,9 +203,9 @@ def test_a_program_that_cannot_be_started_does_not_hinder_others(home) -> None:
     supervisor.stop()
 
 
-def test_a_program_that_will_not_end_is_ended_with_all_that_it_started(home) -> None:
-    install(home, "stubborn", program="import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPER)
-    supervisor = Supervisor(Home(home), Registry(), TOKEN, lambda line: None, grace=0.5)
+def test_a_program_that_will_not_end_is_ended_with_all_that_it_started(home, groups) -> None:
+    install(home, "stubborn", program=STUBBORN)
+    supervisor = Supervisor(Home(home), Registry(), TOKEN, lambda line: None, groups, grace=0.5)
     supervisor.start("http://127.0.0.1:1")
     folder = home / "extensions" / "stubborn"
     until(lambda: (folder / "child").exists() and (folder / "child").read_text())
@@ -205,14 +215,45 @@ def test_a_program_that_will_not_end_is_ended_with_all_that_it_started(home) -> 
     until(lambda: not any(map(alive, pids)), 2)
 
 
+def test_what_a_stubborn_program_started_ends_even_if_the_server_is_killed(serve, home) -> None:
+    install(home, "stubborn", program=STUBBORN)
+    process, _, _ = serve()
+    folder = home / "extensions" / "stubborn"
+    until(lambda: (folder / "child").exists() and (folder / "child").read_text())
+    pids = [int((folder / name).read_text()) for name in ("pid", "child")] + started_by(process)
+    assert len(set(pids)) == 3 and all(map(alive, pids)), "the program, what it started, and the reaper"
+    process.kill()
+    process.wait()
+    until(lambda: not any(map(alive, pids)))
+
+
 def test_the_settings_of_an_extension_do_not_reach_the_hubs_own() -> None:
-    own = {"KEY": "k", "BLANK": " ", "GOLEM_TOKEN": "stolen", "GOLEM_URL": "http://evil", "ODD": 7}
+    own = {"KEY": "k", "BLANK": " ", "GOLEM_TOKEN": "stolen", "GOLEM_URL": "http://evil"}
     made = environment_of(
         Path("x"), "http://127.0.0.1:1", TOKEN, own, {"BLANK": "kept", "PATH": "p", "PYTHONPATH": "q"}
     )
     assert made["GOLEM_URL"] == "http://127.0.0.1:1" and made["GOLEM_TOKEN"] == TOKEN
-    assert (made["KEY"], made["BLANK"]) == ("k", "kept") and "ODD" not in made and "PYTHONPATH" not in made
+    assert (made["KEY"], made["BLANK"]) == ("k", "kept") and "PYTHONPATH" not in made
     assert made["PATH"].split(os.pathsep) == [str(Path("x", ".venv", "bin")), "p"]
+
+
+@pytest.mark.parametrize(
+    ("extensions", "reason"),
+    [
+        ({"x": {"env": {"PORT": 7000}}}, "extensions.x.env.PORT: expected a text, got 7000"),
+        ({"x": {"env": ["PORT"]}}, "extensions.x.env: expected an object, got ['PORT']"),
+        ({"x": {"env": {"A=B": "c"}}}, "extensions.x.env.A=B: no environment variable can be that"),
+        ({"x": {"env": {"A": "\0"}}}, "extensions.x.env.A: no environment variable can be that"),
+        ({"x": 7}, "extensions.x: expected an object, got 7"),
+        ([], "extensions: expected an object, got []"),
+    ],
+)
+def test_settings_of_an_extension_that_cannot_be_used_are_told_by_key(home, extensions, reason) -> None:
+    Home(home).make()
+    Home(home).write({"extensions": extensions})
+    with pytest.raises(GolemError) as told:
+        Home(home).config().environment("x")
+    assert str(told.value) == f"{home / 'conf.json'}: {reason}"
 
 
 def test_example_extensions_hold_conversations_and_end_with_the_server(serve, home) -> None:
@@ -234,8 +275,9 @@ def test_example_extensions_hold_conversations_and_end_with_the_server(serve, ho
     (conversation,) = http.get("/v1/conversations?channel=console").json()["conversations"]
     assert conversation["title"] == "hello there"
 
-    pids = children(process)
-    assert len(pids) == 2
+    assert len(children(process)) == 2
+    pids = started_by(process)
+    assert len(pids) == 3, "and the reaper"
     process.send_signal(signal.SIGTERM)
     assert process.wait(15) == 0
     assert not any(map(alive, pids))

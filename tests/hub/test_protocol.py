@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from hub_fakes import BEARER, TOKEN, echo
+from hub_fakes import BEARER, TOKEN, Clock, echo
 
 from golem_core.errors import GolemError
 from golem_core.hub.access import admission
@@ -163,6 +163,20 @@ def test_heartbeats_are_for_those_who_are_there(live, extension) -> None:
     assert (refused.status_code, refused.json()) == (404, {"error": "extension not found"})
     refused = live.client.post("/v1/extensions/heartbeat", json={"name": " "})
     assert (refused.status_code, refused.json()) == (400, {"error": "name is required"})
+
+
+def test_a_provider_id_is_free_thirty_seconds_after_its_holder_was_heard_last(live, extension) -> None:
+    clock = live.hub.registry._clock = Clock()
+    first, second = extension("a", {"/v1/chat": echo}), extension("b", {"/v1/chat": {"content": "b"}})
+    live.register(first, capabilities=[PROVIDER])
+    clock.now += 29.9
+    refused = live.register(second, capabilities=[PROVIDER])
+    assert (refused.status_code, refused.json()) == (409, {"error": 'provider "echo" already registered'})
+    clock.now += 0.1
+    assert live.register(second, capabilities=[PROVIDER]).json() == {"ok": True}
+    assert live.client.post("/v1/extensions/heartbeat", json={"name": "a"}).status_code == 404
+    assert live.register(first, capabilities=[PROVIDER]).status_code == 409
+    assert live.say("hello") == ("done", {"text": "b"})
 
 
 def test_a_refused_registration_leaves_the_old_one_callable(live, extension) -> None:

@@ -74,6 +74,13 @@ def test_a_registration_is_refused_in_these_words(registry, fields, status, mess
     assert [each.name for each in registry.live()] == ["other"]
 
 
+def test_conflicts_of_tools_are_looked_at_before_channels_and_those_before_providers(registry) -> None:
+    body = {"name": "mine", "callback_url": URL, "providers": [{"id": "taken", "chat": True}]}
+    assert refusal(registry, body | {"tools": [TOOL | {"name": "shell"}], "channels": [{}]})[0] == 409
+    assert refusal(registry, body | {"channels": [{}]}) == (400, "channel id is required")
+    assert refusal(registry, body | {"channels": [{"id": "taken"}]})[1] == 'provider "taken" already registered'
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
 
 import pytest
-from hub_fakes import BEARER, Clock, echo
+from hub_fakes import BEARER, Clock, alive, echo
 
-from golem_core.hub import callbacks
+from golem_core.hub import callbacks, turns
 
 CHATS = [{"id": "echo", "chat": True}]
 
@@ -135,6 +136,94 @@ def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(live, exte
     assert live.say("again") == ("done", {"text": "3"}), "the error is a message of the conversation"
 
 
+@pytest.mark.parametrize(
+    ("answer", "last"),
+    [
+        (b'{"content": "a\\ud83d"}', ("done", {"text": "a\ufffd"})),
+        (b'{"content": "a\xed\xa0\x80"}', ("error", {"error": "echo-ext: the answer is not a JSON object"})),
+        (b'{"error": {"message": "a\\ud83d"}}', ("error", {"error": "echo-ext: a\ufffd"})),
+        (b'{"content": "\\ud83d\\ude00 \\u0000"}', ("done", {"text": "😀 \0"})),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_character(live, extension, answer, last) -> None:
+    live.register(extension(answers={"/v1/chat": answer}), providers=CHATS)
+    assert live.say("hello") == last
+    assert not live.hub.store.waiting()
+
+
+def test_arguments_and_results_with_half_of_a_surrogate_pair_do_not_fail_a_turn(live, extension) -> None:
+    dice = extension("dice", {"/v1/tools/roll": b'{"result": "\\udc00 6"}'})
+    live.register(dice, tools=[roll()])
+    live.register(extension(answers={"/v1/chat": calling("roll", '{"n": "\\ud83d"}')}), providers=CHATS)
+    assert live.say("x") == ("done", {"text": "\ufffd 6"})
+    assert dice.calls[0][1] == {"n": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("read", {"path": "a\0b"}, "error: embedded null byte"),
+        ("shell", {"command": "a\0b"}, "error: embedded null byte"),
+        ("edit", {"path": "binary", "old": "x", "new": "y"}, "error: binary is no UTF-8 text"),
+        ("read", {"path": "pipe"}, "error: pipe is no file"),
+        ("read", {"path": "."}, "error: . is no file"),
+        ("write", {"path": "new", "content": "\ud83d"}, "wrote new"),
+    ],
+)
+def test_a_tool_of_the_hubs_own_that_fails_does_not_fail_the_turn(
+    start, extension, tmp_path, monkeypatch, name, arguments, result
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    os.mkfifo(tmp_path / "pipe")
+    live = start(conf={"default_model": {"provider": "echo", "model": "m"}}, options={"tools": (name,)})
+    live.register(extension(answers={"/v1/chat": calling(name, json.dumps(arguments))}), providers=CHATS)
+    assert live.say("x") == ("done", {"text": result})
+
+
+def test_a_command_under_way_ends_when_the_server_stops(start, extension, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    live = start(conf={"default_model": {"provider": "echo", "model": "m"}}, options={"tools": ("shell",)})
+    command = json.dumps({"command": "sleep 60 & echo $! > pid; wait"})
+    live.register(extension(answers={"/v1/chat": calling("shell", command)}), providers=CHATS)
+    live.post("x")
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    began = time.monotonic()
+    live.stop()
+    assert time.monotonic() - began < 5
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_without_a_name_no_tool_of_the_hubs_own_is_told_or_called(live, extension) -> None:
+    provider = extension(answers={"/v1/chat": calling("shell", '{"command": "true"}')})
+    live.register(provider, providers=CHATS)
+    assert live.say("x") == ("done", {"text": "unknown tool: shell"})
+    assert all("tools" not in body for _, body, _ in provider.calls)
+
+
+def test_more_conversations_than_are_answered_at_once_wait_and_are_answered(live, extension, monkeypatch) -> None:
+    monkeypatch.setattr(turns, "AT_ONCE", 3)
+    gate, asked = threading.Event(), []
+
+    def slow(body):
+        asked.append(body["messages"][-1]["content"])
+        gate.wait(10)
+        return echo(body)
+
+    live.register(extension(answers={"/v1/chat": slow}), providers=CHATS)
+    posted = [live.post(f"{turn} of {conversation}", conversation) for turn in (1, 2) for conversation in "abcdef"]
+    while len(asked) < 3:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert sorted(asked) == ["1 of a", "1 of b", "1 of c"]
+    gate.set()
+    assert all(live.events(turn)[-1][0] == "done" for turn in posted)
+    for conversation in "abcdef":
+        said = [each.content for each in live.hub.store.messages(conversation)]
+        assert said == [f"{start}{turn} of {conversation}" for turn in (1, 2) for start in ("", "echo: ")]
+
+
 def test_an_unknown_provider_and_one_that_cannot_chat_are_told_by_name(live, extension) -> None:
     assert live.say("x") == ("error", {"error": 'unknown provider "echo"'})
     live.register(extension(), providers=[{"id": "echo", "embed": True}])
@@ -206,6 +295,20 @@ def test_a_closed_port_is_told(live, extension) -> None:
     assert live.hub.registry.provider("echo"), "a failing provider stays registered"
 
 
+def test_localhost_is_either_loopback_address_of_this_machine(live) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{"content": "six"}')
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://localhost:{listener.getsockname()[1]}"
+        live.client.post("/v1/extensions/register", json={"name": "x", "callback_url": url, "providers": CHATS})
+        assert live.say("hello") == ("done", {"text": "six"})
+
+
 def test_a_provider_that_died_during_a_call_is_waited_for(live, extension) -> None:
     first = extension("echo-ext")
     first.close()
@@ -274,6 +377,19 @@ def test_rounds_of_tools_are_capped_and_the_conversation_goes_on(start, extensio
     assert live.say("hello") == ("done", {"text": "echo: hello"})
 
 
+def test_without_a_cap_rounds_of_tools_go_on(start, extension) -> None:
+    live = start(conf={"default_model": {"provider": "echo", "model": "m"}, "max_tool_rounds": 0})
+    call = {"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}}
+    rounds = [0]
+
+    def answer(body):
+        rounds[0] += 1
+        return {"role": "assistant", "tool_calls": [call]} if rounds[0] < 30 else {"content": "enough"}
+
+    live.register(extension(answers={"/v1/chat": answer}), providers=CHATS)
+    assert live.say("x") == ("done", {"text": "enough"})
+
+
 def test_the_default_model_may_change_between_two_turns(live, extension) -> None:
     live.register(extension(answers={"/v1/chat": echo}), providers=CHATS)
     other = extension("other", {"/v1/chat": lambda body: {"content": body["model"]}})
@@ -281,8 +397,24 @@ def test_the_default_model_may_change_between_two_turns(live, extension) -> None
     assert live.say("x")[1] == {"text": "echo: x"}
     live.hub.home.write({"default_model": {"provider": "other", "model": "o-2"}})
     assert live.say("x")[1] == {"text": "o-2"}
-    live.hub.home.conf.write_text("{")
-    assert live.say("x")[0] == "error", "a broken file is told"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "expected an object"),
+        ('{"default_model": 5}', 'default_model: expected {"provider": …, "model": …}'),
+        ('{DEFAULT, "max_tool_rounds": NaN}', "max_tool_rounds: expected a number of at least 0, got nan"),
+        ('{DEFAULT, "max_tool_rounds": 1e999}', "max_tool_rounds: expected a number of at least 0, got inf"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_told_by_turns(live, extension, text, reason) -> None:
+    live.register(extension(answers={"/v1/chat": calling("x", "{}")}), providers=CHATS)
+    live.hub.home.conf.write_text(text.replace("DEFAULT", '"default_model": {"provider": "echo", "model": "m"}'))
+    name, data = live.say("x")
+    assert name == "error" and str(live.hub.home.conf) in data["error"] and reason in data["error"]
 
 
 def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extension) -> None:
