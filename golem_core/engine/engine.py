@@ -143,6 +143,7 @@ class Engine:
                 raise GolemError(f"the engine has failed: {self._failure}") from self._failure
             if self._closed:
                 raise Unavailable("the engine is closed")
+            generation.waited = len(self._active) + len(self._queue) >= self.slots
             self._queue.append(conversation)
             self._changed.notify()
         return generation

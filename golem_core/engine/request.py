@@ -124,15 +124,16 @@ class Generation:
     Iterating raises what made the conversation fail, after the tokens drawn until then.  `cancel` ends it early;
     leaving a `with` block does the same.  One reader at a time.
 
-    Facts, complete once it has ended: `slot` (None while queued), `queued` seconds before a slot was free,
-    `prompt_tokens`, of which `cached_tokens` were held already and `fed` were read in `prompt_seconds`, `drawn`
-    tokens in `draw_seconds`, and `finish_reason`, None until the end and after a failure.  Of the `guessed`
-    tokens that were guessed ahead, `confirmed` were drawn.
+    Facts, complete once it has ended: `slot` (None while queued), `queued` seconds before it had one, `waited`
+    whether all slots were taken when it came, `prompt_tokens`, of which `cached_tokens` were held already and `fed`
+    were read in `prompt_seconds`, `drawn` tokens in `draw_seconds`, and `finish_reason`, None until the end and after a
+    failure.  Of the `guessed` tokens that were guessed ahead, `confirmed` were drawn.
     """
 
     def __init__(self, prompt_tokens: int, notice: Callable[[], None] = lambda: None):
         self.slot: int | None = None
         self.queued = 0.0
+        self.waited = False
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = 0
         self.fed = 0

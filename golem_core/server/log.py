@@ -55,7 +55,7 @@ class Entry:
         if generation.slot is None:
             self.notes.append("cancelled while queued")
             return
-        waited = f", queued {duration(generation.queued)}" if generation.queued >= 0.01 else ""
+        waited = f", queued {duration(generation.queued)}" if generation.waited else ""
         self.notes.append(f"slot {generation.slot}{waited}")
         read = f"{generation.fed} prompt in {duration(generation.prompt_seconds)}"
         drawn = f"{generation.drawn} drawn in {duration(generation.draw_seconds)}"

@@ -35,6 +35,7 @@ class FakeGeneration:
         self.engine, self.request = engine, request
         self.slot: int | None = None
         self.queued = 0.0
+        self.waited = engine.active >= engine.slots
         self.prompt_tokens = len(request.prompt)
         self.cached_tokens = self.fed = self.drawn = self.guessed = self.confirmed = 0
         self.prompt_seconds = self.draw_seconds = 0.0

@@ -176,13 +176,22 @@ def test_each_of_two_slots_keeps_its_conversation_and_the_log_says_what_was_read
     second = turn("Alice")
     cached = second["prompt_tokens_details"]["cached_tokens"]
     assert cached >= first["prompt_tokens"]
-    lines: list[str] = []
-    end = time.monotonic() + 5
-    while len(lines) < 3 and time.monotonic() < end:  # a line is written after its answer has left
-        lines += [line for line in capfd.readouterr().err.splitlines() if line.startswith("POST")]
-        time.sleep(0.01)
+    lines = logged(capfd, 3)
     assert [line.split(" — ")[1] for line in lines] == ["slot 0", "slot 1", "slot 0"]
     assert lines[2].split(" — ")[2].startswith(f"{second['prompt_tokens'] - cached} prompt in ")
+
+
+def test_only_who_finds_all_slots_taken_is_said_to_have_queued(talk, capfd) -> None:
+    live, engine, parrot = talk(slots=2)
+    parrot.seconds = 0.05  # a slot is given only between passes
+    threads = [threading.Thread(target=live.chat, kwargs={"max_tokens": 6, "temperature": 0}) for _ in range(3)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        assert until(lambda number=number: len(engine._active) + len(engine._queue) == number + 1)
+    for thread in threads:
+        thread.join()
+    lines = logged(capfd, 3)
+    assert ["queued" in line for line in lines] == [False, False, True]
 
 
 def test_two_hundred_clients_at_once_are_all_answered_in_the_order_in_which_they_came(talk) -> None:
@@ -259,6 +268,16 @@ def hang_up(live: Any, stream: bool, after: Any, text: str = "0123456789abcdef")
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         assert until(after)
+
+
+def logged(capfd: Any, count: int) -> list[str]:
+    """The log's lines about so many requests; a line is written after its answer has left."""
+    lines: list[str] = []
+    end = time.monotonic() + 5
+    while len(lines) < count and time.monotonic() < end:
+        lines += [line for line in capfd.readouterr().err.splitlines() if line.startswith("POST")]
+        time.sleep(0.01)
+    return lines
 
 
 def until(condition: Any, within: float = 5.0) -> bool:
