@@ -165,7 +165,12 @@ CORE_OPTIONS = (
         example="FILE",
         commands=_BOTH,
     ),
-    Option("media-path", "A folder whose files requests may name as pictures and recordings.", folder, example="DIR"),
+    Option(
+        "media-path",
+        "The only folder whose files requests may name as pictures and recordings.",
+        folder,
+        example="DIR",
+    ),
     Option("embed", "The embedding model: a GGUF file or a directory.", example="FILE", commands=("serve", "embed")),
     Option(
         "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"

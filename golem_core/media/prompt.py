@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from golem_core.engine.media import Span, row_numbers
 from golem_core.errors import BadRequest
-from golem_core.media.sources import NAMES, Kind, Medium
+from golem_core.media.sources import NAMES, Files, Kind, Medium
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import Media, MediaKind
@@ -23,10 +22,10 @@ MOST_MEDIA = 64
 
 
 class MediaReader:
-    """Takes the media of requests.  `folder` is where files may be read from, None: nowhere."""
+    """Takes the media of requests.  `files` are those that requests may name, None: none."""
 
-    def __init__(self, encoder: MediaEncoder, folder: Path | None = None):
-        self.encoder, self.folder = encoder, folder
+    def __init__(self, encoder: MediaEncoder, files: Files | None = None):
+        self.encoder, self.files = encoder, files
         self._one_at_a_time = threading.Lock()
 
     @property

@@ -1,6 +1,6 @@
 """Where a request's pictures and recordings come from: data URIs, plain base64, and files of the server's own.
 
-Nothing is fetched from the network.  Files are read from one folder only, which the server is started with.
+Nothing is fetched from the network.  Which files may be read is said by the server's operator.
 """
 
 from __future__ import annotations
@@ -33,8 +33,40 @@ class Medium:
     where: str
 
 
-def read_source(kind: Kind, source: str, where: str, folder: Path | None) -> Medium:
-    """What a request gives as a picture or a recording.  Raises BadRequest naming `where`."""
+@dataclass(frozen=True)
+class Files:
+    """The files of this machine that requests may name: those in `folder`, by their paths inside it; where it is None
+    all that the server itself can read, by their paths."""
+
+    folder: Path | None = None
+
+    def read(self, source: str, where: str) -> bytes:
+        """The bytes of the regular file that a path or a file: URI names.  Raises BadRequest naming `where`."""
+        name = source
+        if source[:5].lower() == "file:":
+            name = unquote(source[5:])
+            name = name[2:] if name.startswith("//") else name
+        hint = "; before base64 stands data:image/png;base64," if _CODED.fullmatch(source) else ""
+        if "\0" in name or not 0 < len(name) <= 4096:
+            raise _bad(f"{where}: it is neither a data: URI nor the path of a file{hint}")
+        if self.folder is not None and not _stays_inside(name):
+            raise _bad(f"{where}: a file is named by its path inside the folder of -media-path, without '..'{hint}")
+        root = (self.folder or Path()).resolve()
+        try:
+            path = (root / name).resolve(strict=True)
+        except (OSError, RuntimeError, UnicodeError):
+            place = "" if self.folder is None else " in the folder of -media-path"
+            raise _bad(f"{where}: there is no such file{place}{hint}") from None
+        if self.folder is not None and not path.is_relative_to(root):
+            raise _bad(f"{where}: the file is not inside the folder of -media-path")
+        return read_file(path, where)
+
+
+def read_source(kind: Kind, source: str, where: str, files: Files | None) -> Medium:
+    """What a request gives as a picture or a recording; `files` may be read for it, None being none.
+
+    Raises BadRequest naming `where`.
+    """
     start = source[:16].lower()
     if start.startswith(("http://", "https://")):
         raise _bad(f"{where}: golem fetches nothing from the network; send the bytes in a data: URI")
@@ -44,14 +76,16 @@ def read_source(kind: Kind, source: str, where: str, folder: Path | None) -> Med
             raise _bad(f"{where}: a data: URI needs ';base64,' before its bytes")
         return Medium(kind, _decoded(body, where), where)
     if start.startswith("file:") or kind == "image":
-        return Medium(kind, _file(source, where, folder), where)
+        if files is None:
+            raise _bad(f"{where}: send the bytes in a data: URI; this server reads no files for requests")
+        return Medium(kind, files.read(source, where), where)
     try:
         return Medium(kind, _decoded(source, where), where)
     except BadRequest:
-        if folder is None or len(source) > 4096:
+        if files is None or len(source) > 4096:
             raise
         try:
-            return Medium(kind, _file(source, where, folder), where)
+            return Medium(kind, files.read(source, where), where)
         except BadRequest as refusal:
             said = str(refusal).removeprefix(f"{where}: ")
             raise _bad(f"{where}: it is not base64, and {said}") from None
@@ -71,28 +105,10 @@ def _decoded(text: str, where: str) -> bytes:
         raise _bad(f"{where}: it is not base64") from None
 
 
-def _file(source: str, where: str, folder: Path | None) -> bytes:
-    """A regular file in the folder of -media-path, named relative to it."""
-    if folder is None:
-        raise _bad(
-            f"{where}: send the bytes in a data: URI; this server reads no files for requests (-media-path allows it)"
-        )
-    name = source
-    if source[:5].lower() == "file:":
-        name = unquote(source[5:])
-        name = name[2:] if name.startswith("//") else name
-    hint = "; before base64 stands data:image/png;base64," if _CODED.fullmatch(source) else ""
+def _stays_inside(name: str) -> bool:
+    """Whether a path, written as on any system, leads out of no folder by itself."""
     parts = name.replace("\\", "/").split("/")
-    if "\0" in name or len(name) > 4096 or name.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts:
-        raise _bad(f"{where}: a file is named by its path inside the folder of -media-path, without '..'{hint}")
-    root = folder.resolve()
-    try:
-        path = (root / name).resolve(strict=True)
-    except (OSError, RuntimeError):
-        raise _bad(f"{where}: there is no such file in the folder of -media-path{hint}") from None
-    if not path.is_relative_to(root):
-        raise _bad(f"{where}: the file is not inside the folder of -media-path")
-    return read_file(path, where)
+    return not name.startswith(("/", "\\")) and ":" not in parts[0] and ".." not in parts
 
 
 def read_file(path: Path, where: str) -> bytes:

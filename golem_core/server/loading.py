@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from golem_core.engine.media import Span
     from golem_core.engine.roles import ChatModel
     from golem_core.media.prompt import MediaReader
-    from golem_core.media.sources import Medium
+    from golem_core.media.sources import Files, Medium
     from golem_core.text import ChatTemplate
 
 EMBED = "embed"
@@ -259,15 +259,23 @@ def _media(loaded: LoadedModel, options: Mapping[str, Any]) -> MediaReader | Non
         return None
     from golem_core.media.prompt import MediaReader
 
-    folder, address = options.get("media-path"), options.get("addr")
-    if folder is not None and address is not None:
-        from golem_core.server.guard import is_loopback
+    return MediaReader(loaded.encoder, _files(options))
 
-        if not is_loopback(address.host):
-            raise GolemError(
-                f"-media-path {folder}: files are read for requests of this machine only, not at -addr {address}"
-            )
-    return MediaReader(loaded.encoder, None if folder is None else Path(folder))
+
+def _files(options: Mapping[str, Any]) -> Files | None:
+    """The files that requests may name: none where other machines reach the server.  Raises GolemError."""
+    from golem_core.media.sources import Files
+    from golem_core.server.guard import is_loopback
+
+    folder, address = options.get("media-path"), options.get("addr")
+    local = address is None or is_loopback(address.host)
+    if folder is None:
+        return Files() if local else None
+    if not local:
+        raise GolemError(
+            f"-media-path {folder}: files are read for requests of this machine only, not at -addr {address}"
+        )
+    return Files(Path(folder))
 
 
 def _template(model: ChatModel, builtin: bool) -> tuple[ChatTemplate | None, str]:

@@ -126,7 +126,7 @@ def _content(content: Any, where: str, reader: MediaReader | None, media: list[M
             return given
         if not isinstance(given, str):
             raise _bad(f"{at}: expected a text, got {shown(given)}")
-        return read_source(kind, given, at, reader.folder if reader else None)
+        return read_source(kind, given, at, reader.files if reader else None)
 
     read, found = read_content(content, f"{where}.content", source)
     media += found

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from PIL import Image
 from golem_core import BadRequest, resize_picture
 from golem_core.media.pictures import decode_picture
 from golem_core.media.recordings import decode_recording
-from golem_core.media.sources import read_base64, read_source
+from golem_core.media.sources import Files, read_base64, read_source
 
 from .hostile import files, picture, saved, tone, written
 
@@ -148,10 +149,10 @@ def test_data_uris_and_base64():
         ("data:image/png,abc", "base64,"),
         ("data:image/png;base64,@@@@", "not base64"),
         ("data:image/png;base64,abc", "not base64"),
-        ("/etc/passwd", "-media-path"),
-        ("file:///etc/passwd", "-media-path"),
-        ("ftp://example.org/a.png", "-media-path"),
-        ("", "-media-path"),
+        ("/etc/passwd", "reads no files"),
+        ("file:///etc/passwd", "reads no files"),
+        ("ftp://example.org/a.png", "reads no files"),
+        ("", "reads no files"),
     ],
 )
 def test_other_sources_are_refused_by_name(source, word):
@@ -170,21 +171,47 @@ def test_files_of_the_folder_are_read_and_no_others(tmp_path):
     (folder / "link").symlink_to(outside / "secret")
     (folder / "inner").symlink_to(folder / "a.png")
     os.mkfifo(folder / "pipe")
+    files = Files(folder)
     for source, data in {"a.png": b"a", "file:a.png": b"a", "file://sub/b%20c.png": b"b", "inner": b"a"}.items():
-        assert read_source("image", source, "here", folder).data == data
+        assert read_source("image", source, "here", files).data == data
     for source in (
         "/etc/passwd", "../outside/secret", "sub/../../outside/secret", "file:///etc/passwd", "link", "pipe", "sub",
         "file:..%2Foutside%2Fsecret", "nothing.png", "a.png\0", "\\etc\\passwd", "c:\\a", "x" * 5000,
         str(folder / "a.png"),
     ):  # fmt: skip
         with pytest.raises(BadRequest, match="here"):
-            read_source("image", source, "here", folder)
-    assert read_source("audio", "sub/b c.png", "here", folder).data == b"b"
+            read_source("image", source, "here", files)
+    assert read_source("audio", "sub/b c.png", "here", files).data == b"b"
     for start in (b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"):  # whose base64 begins with a slash
         with pytest.raises(BadRequest, match=r"before base64 stands data:image/png;base64,$"):
-            read_source("image", base64.b64encode(start + bytes(60)).decode(), "here", folder)
+            read_source("image", base64.b64encode(start + bytes(60)).decode(), "here", files)
     with pytest.raises(BadRequest, match=r"^here: it is not base64, and there is no such file in the folder"):
-        read_source("audio", "speech.wav", "here", folder)
+        read_source("audio", "speech.wav", "here", files)
+
+
+def test_without_a_folder_every_file_goes_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / "b c.png").write_bytes(b"b")
+    (tmp_path / "speech.wav").write_bytes(b"speech")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    whole = str(tmp_path / "b c.png")
+    for source in (whole, f"file://{quote(whole)}", f"FILE:{quote(whole)}", "b c.png", "file:b%20c.png"):
+        assert read_source("image", source, "here", Files()).data == b"b"
+    for source in (str(tmp_path / "speech.wav"), "speech.wav", "file:speech.wav"):
+        assert read_source("audio", source, "here", Files()).data == b"speech"
+    for source, word in {
+        str(tmp_path / "nothing.png"): "there is no such file$",
+        str(tmp_path / "pipe"): "not a regular file",
+        str(tmp_path): "directory",
+        "ftp://example.org/a.png": "there is no such file",
+        "\ud800.png": "there is no such file",
+        "": "neither a data: URI nor the path of a file",
+        "a.png\0": "neither a data: URI nor the path of a file",
+        "http://example.org/a.png": "network",
+        base64.b64encode(b"\x89PNG\r\n" + bytes(60)).decode(): "before base64 stands data:image/png;base64,$",
+    }.items():
+        with pytest.raises(BadRequest, match=f"^here: .*{word}"):
+            read_source("image", source, "here", Files())
 
 
 def test_a_picture_that_is_too_large_is_refused_without_a_warning(monkeypatch, recwarn):

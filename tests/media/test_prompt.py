@@ -11,7 +11,7 @@ from golem_core.graph import Columns, Graph
 from golem_core.graph.reference import Reference
 from golem_core.media.encoder import KEPT, MediaEncoder
 from golem_core.media.prompt import MOST_MEDIA, MediaReader
-from golem_core.media.sources import Medium
+from golem_core.media.sources import Files, Medium
 from golem_core.options import Address
 from golem_core.server.loading import _media
 
@@ -156,8 +156,15 @@ class Loaded:
 
 
 def test_files_are_read_for_this_machine_only(tmp_path):
+    def files(folder: str | None, host: str) -> Files | None:
+        found = _media(Loaded(), {"media-path": folder, "addr": Address(host, 80)})  # type: ignore[arg-type]
+        assert found is not None
+        return found.files
+
     for host in ("127.0.0.1", "localhost", "::1"):
-        found = _media(Loaded(), {"media-path": str(tmp_path), "addr": Address(host, 80)})  # type: ignore[arg-type]
-        assert found is not None and found.folder == tmp_path
-    with pytest.raises(GolemError, match="-media-path"):
-        _media(Loaded(), {"media-path": str(tmp_path), "addr": Address("0.0.0.0", 80)})  # type: ignore[arg-type]
+        assert files(str(tmp_path), host) == Files(tmp_path)
+        assert files(None, host) == Files()
+    for host in ("0.0.0.0", "", "192.168.0.7"):
+        assert files(None, host) is None
+        with pytest.raises(GolemError, match="-media-path"):
+            files(str(tmp_path), host)

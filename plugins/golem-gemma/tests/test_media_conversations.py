@@ -48,6 +48,15 @@ def image(seed: int) -> dict:
     return {"type": "image_url", "image_url": {"url": png(seed)}}
 
 
+def test_a_picture_may_be_named_by_its_path(chat, tmp_path):
+    path = tmp_path / "cat 1.png"
+    path.write_bytes(base64.b64decode(png(1).partition(",")[2]))
+    sent = asked(chat, words("see"), image(1)).generation.prompt
+    for url in (str(path), path.as_uri()):
+        named = {"type": "image_url", "image_url": {"url": url}}
+        assert asked(chat, words("see"), named).generation.prompt == sent
+
+
 def words(text: str) -> dict:
     return {"type": "text", "text": text}
 
