@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,8 +89,9 @@ def write_down(options: Mapping[str, Any]) -> None:
     )
     from concurrent.futures import ThreadPoolExecutor
 
+    targets: list[Path | None] = [None] * len(files)
     if out is not None:
-        Path(out).mkdir(parents=True, exist_ok=True)
+        targets[:] = outputs(Path(out), files, SUFFIXES[format_])
     failed: list[str] = []
     transcriber = opened(options, parallel)
     try:
@@ -99,9 +100,13 @@ def write_down(options: Mapping[str, Any]) -> None:
             def one(path: str) -> str:
                 return written(transcriber, path, silence, format_, bar)
 
-            for path, text in zip(files, [pool.submit(one, path) for path in files], strict=True):
+            texts = [pool.submit(one, path) for path in files]
+            for path, target, text in zip(files, targets, texts, strict=True):
                 try:
                     found = text.result()
+                    if target is not None:
+                        write(target, found)
+                        continue
                 except KeyboardInterrupt:
                     transcriber.cancel()  # so that nobody waits for the files under way
                     raise
@@ -109,15 +114,35 @@ def write_down(options: Mapping[str, Any]) -> None:
                     failed.append(str(error))
                     click.echo(f"golem: {error}", err=True)
                     continue
-                if out is not None:
-                    (Path(out) / f"{Path(path).stem}.{SUFFIXES[format_]}").write_text(found, encoding="utf-8")
-                else:
-                    heading = f"# {path}\n" if len(files) > 1 and format_ == "text" else ""
-                    click.echo(heading + found, nl=not found.endswith("\n"))
+                heading = f"# {path}\n" if len(files) > 1 and format_ == "text" else ""
+                click.echo(heading + found, nl=not found.endswith("\n"))
     finally:
         transcriber.close()
     if failed:
         raise GolemError(f"{len(failed)} of {len(files)} files could not be transcribed")
+
+
+def outputs(out: Path, files: Sequence[str], suffix: str) -> list[Path]:
+    """The file for each of `files`, in the folder `out`, which is made.  Raises GolemError naming two files that would
+    be one, or why there can be no such folder."""
+    targets: dict[Path, str] = {}
+    for path in files:
+        target = out / f"{Path(path).stem}.{suffix}"
+        if target in targets:
+            raise GolemError(f"-out {out}: {targets[target]} and {path} would both be written to {target}")
+        targets[target] = path
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GolemError(f"-out {out}: {error.strerror or error}") from None
+    return list(targets)
+
+
+def write(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise GolemError(f"{target}: cannot be written: {error.strerror or error}") from None
 
 
 def written(transcriber: Any, path: str, silence: float | None, format_: str, bar: Bar) -> str:

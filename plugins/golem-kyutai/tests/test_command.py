@@ -53,6 +53,31 @@ def test_captions_go_beside_each_other_and_a_bad_file_does_not_end_the_others(di
     assert (tmp_path / "out" / "talk0.srt").read_text().startswith("1\n00:00:0")
 
 
+def test_a_folder_that_cannot_be_written_to_is_known_before_anything_is_loaded(files, tmp_path):
+    (tmp_path / "talk0.flac").write_bytes(b"")
+    names = [str(files / "talk0.wav"), str(tmp_path / "talk0.flac")]
+    for out, named, said in (
+        (
+            tmp_path / "out",
+            names,
+            f"{names[0]} and {names[1]} would both be written to {tmp_path / 'out' / 'talk0.txt'}",
+        ),
+        (tmp_path / "talk0.flac", names[:1], "File exists"),
+        (tmp_path / "talk0.flac" / "out", names[:1], "Not a directory"),
+    ):
+        found = golem("transcribe", "-stt", str(tmp_path / "none"), "-out", str(out), *named)
+        assert found.returncode == 1 and found.stderr == f"golem: -out {out}: {said}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_does_not_end_the_others(directory, files, tmp_path):
+    (tmp_path / "talk0.txt").mkdir()
+    names = [str(files / f"talk{i}.wav") for i in range(2)]
+    found = golem("transcribe", "-stt", str(directory), "-out", str(tmp_path), *names)
+    assert found.returncode == 1 and "talk0.txt: cannot be written: Is a directory" in found.stderr
+    assert (tmp_path / "talk1.txt").read_text()
+
+
 def test_json_has_words_with_times(directory, files):
     environment = os.environ | {"GOLEM_STT": str(directory)}
     found = golem("transcribe", "-format", "verbose_json", str(files / "talk0.wav"), env=environment)

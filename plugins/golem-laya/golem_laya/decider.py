@@ -25,6 +25,10 @@ SEQUENCES = 64
 """Most sequences of a pass."""
 
 
+class Gone(Exception):
+    """Nobody wants the answers any more."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A question and the sequence that it became."""
@@ -105,14 +109,26 @@ class Decider:
             checkpoint.close()
             raise
 
-    def decide(self, state: Any, questions: Mapping[str, Mapping[str, Any]]) -> Decisions:
-        """Answer `questions`, by name, about a JSON value.  Raises BadQuestion for one that cannot be answered."""
+    def decide(
+        self, state: Any, questions: Mapping[str, Mapping[str, Any]], gone: Callable[[], bool] = lambda: False
+    ) -> Decisions:
+        """Answer `questions`, by name, about a JSON value.
+
+        `gone` is asked before every pass.  Raises BadQuestion for a question that cannot be answered, Gone where nobody
+        wants the answers any more, and Unavailable when the server ends.
+        """
+
+        def go_on() -> None:
+            if self._closed:
+                raise Unavailable("the server is stopping")
+            if gone():
+                raise Gone
+
         asked = self.sequences(state, questions)
         answers: dict[str, Any] = {}
         with self._lock:
-            if self._closed:
-                raise Unavailable("the server is stopping")
-            for each, row, logits in self.passes(asked):
+            go_on()
+            for each, row, logits in self.passes(asked, go_on):
                 act = self._act(row, logits)
                 answers[each.question.name] = self.checkpoint.calibration.answer(each.question, logits, act)
         return Decisions(answers, sum(len(each.fed.ids) for each in asked))
@@ -124,12 +140,15 @@ class Decider:
         ids = tokens.first(state_text(state), budget.whole) if read else []
         return [Asked(question, budget.sequence(question, tokens, ids)) for question in read]
 
-    def passes(self, asked: Sequence[Asked]) -> Iterator[tuple[Asked, np.ndarray, np.ndarray]]:
+    def passes(
+        self, asked: Sequence[Asked], before: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Asked, np.ndarray, np.ndarray]]:
         """Each question with float32 (width,) at the first position and logits (options,), valid until the next.
 
-        As many sequences as fit go into a pass together.
+        As many sequences as fit go into a pass together; `before` is called before each.
         """
         for together in self._packed(asked):
+            before()
             for each, (row, logits) in zip(together, self.run(together), strict=True):
                 yield each, row, logits
 

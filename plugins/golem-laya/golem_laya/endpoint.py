@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -37,9 +38,15 @@ def handler(server: Server, decider: Decider) -> Any:
         """Typed decisions about a state."""
         state, questions = read(await body(request))
 
+        gone = threading.Event()
+
         async def decided() -> Decisions:
-            async with turn:  # waiting here ends when the client hangs up
-                return await asyncio.to_thread(decider.decide, state, questions)
+            try:
+                async with turn:  # waiting here ends when the client hangs up
+                    return await asyncio.to_thread(decider.decide, state, questions, gone.is_set)
+            except asyncio.CancelledError:
+                gone.set()
+                raise
 
         try:
             found = await unless_gone(request.receive, decided())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,13 +33,18 @@ NOUL = {"type": "noul", "instructions": "?"}
 
 
 @pytest.fixture
-def client(english, monkeypatch):
+def app(english, monkeypatch):
     found = plugins.Plugins(entry_points=[])
     found.manager.register(plugin, "laya")
     monkeypatch.setattr(plugins, "installed", lambda: found)
     options = {option.name: option.default for option in CORE_OPTIONS} | {"addr": Address("127.0.0.1", 0)}
     server = Server("laya", options, parts={"laya": english})
-    with TestClient(application(server), base_url="http://localhost") as client:
+    return application(server)
+
+
+@pytest.fixture
+def client(app):
+    with TestClient(app, base_url="http://localhost") as client:
         yield client
 
 
@@ -159,6 +166,59 @@ def test_twenty_clients_at_once_get_what_they_would_get_alone(client):
     with ThreadPoolExecutor(20) as pool:
         together = list(pool.map(lambda state: ask(client, state=state).json(), states))
     assert together == alone
+
+
+@pytest.fixture
+def passes(english, monkeypatch):
+    """The passes of the model that have begun; each takes a while."""
+    run, begun = english.run, []
+
+    def slow(asked):
+        begun.append(len(asked))
+        time.sleep(0.1)
+        return run(asked)
+
+    monkeypatch.setattr(english, "run", slow)
+    return begun
+
+
+MANY = {"state": "x" * 500, "questions": {f"q{i}": NOUL for i in range(20)}}
+
+
+def test_a_client_that_hangs_up_lets_no_further_pass_begin(app, english, passes):
+    body = json.dumps(MANY).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/systemone", "raw_path": b"/v1/systemone", "query_string": b"",
+        "headers": [(b"host", b"localhost")], "http_version": "1.1", "scheme": "http", "root_path": "",
+        "client": ("127.0.0.1", 1), "server": ("localhost", 80), "extensions": {},
+    }  # fmt: skip
+
+    async def receive():
+        if messages:
+            return messages.pop()
+        while not passes:
+            await asyncio.sleep(0.01)
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            assert message["status"] == 499
+
+    asyncio.run(app(scope, receive, send))
+    assert len(passes) == 1
+    whole = english.decide(**MANY)
+    assert len(whole.answers) == 20 and len(passes) > 3
+
+
+def test_a_request_under_way_ends_with_the_server(client, english, passes):
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: client.post("/v1/systemone", json=MANY))
+        while not passes:
+            time.sleep(0.01)
+        english.cancel()
+        assert asked.result().status_code == 503
+    assert len(passes) == 1
 
 
 def test_a_server_that_stops_answers_no_more(client, english):
