@@ -49,6 +49,7 @@ def change(path, **values):
         ("rl_agent_config.json", {"head_max_len": 128}, BadFile, "head_max_len is 128"),
         ("rl_agent_config.json", {"max_len": -1}, BadFile, "max_len is -1"),
         ("tokenizer/tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, BadFile, "'Whitespace'"),
+        ("tokenizer/tokenizer.json", {"pre_tokenizer": None}, BadFile, "pre_tokenizer.type is None"),
         ("tokenizer/tokenizer.json", {"model": {"type": "BPE"}}, BadFile, "not a tokenizer"),
         ("tokenizer/tokenizer_config.json", {"mask_token": "<nothing>"}, BadFile, "no token '<nothing>'"),
         ("tokenizer/tokenizer_config.json", {"sep_token": None}, BadFile, "'sep_token' is missing"),
@@ -117,6 +118,16 @@ def test_the_bases_of_the_rotation(copied, values, bases):
     """transformers' `ModernBertConfig` reads them alike, but for null, which its older versions wrote."""
     found = encoder_of(copied, **values)
     assert (found.global_base, found.local_base) == bases
+
+
+def test_a_tokenizer_may_be_as_large_as_one_of_256000_tokens(copied):
+    path = copied / "tokenizer" / "tokenizer.json"
+    path.write_bytes(path.read_bytes() + b" " * 40_000_000)
+    Checkpoint.open(copied).close()
+    with path.open("ab") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(BadFile, match=r"tokenizer\.json: larger than 256000000 bytes"):
+        Checkpoint.open(copied)
 
 
 def test_numbers_of_another_type_are_refused_by_name(copied):
