@@ -355,11 +355,12 @@ class Planner:
     # ------------------------------------------------------------ the walk
 
     def convert_results(self, node: Node) -> None:
-        """Every other form in which anyone reads what lies there in float32."""
+        """Every other form in which anyone reads what lies there in float32, and which no step has written."""
         for value in node.results:
             if value.state is None and value in self.rows:
                 for form in sorted(self.forms(value) - {F32}):
-                    self.lowering.convert(self, value, form)
+                    if (value, form, self.rows[value]) not in self.places:
+                        self.lowering.convert(self, value, form)
 
     @property
     def step_rows(self) -> str:

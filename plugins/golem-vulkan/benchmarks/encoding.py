@@ -64,8 +64,11 @@ def main() -> None:
                 best = max(best, count * length / (time.perf_counter() - start))
             ratio = f", {best / peer[name]:.2f} times llama.cpp's {peer[name]:.0f}" if name in peer else ""
             print(f"nomic {arguments.kind}, {name}: {best:.0f} positions a second{ratio}", flush=True)
-        for kernel, count, us in profile(run, texts(*LOADS["64 texts"]))[:8]:
-            print(f"    {kernel:24} {count:5} {us:9.1f} us  {us / count:7.2f} each", flush=True)
+        for name in ("one text", "64 texts"):
+            rows = profile(run, texts(*LOADS[name]))
+            print(f"  {name}: {sum(us for _, _, us in rows):.0f} us on the device, step after step", flush=True)
+            for kernel, count, us in rows[:9]:
+                print(f"    {kernel:24} {count:5} {us:9.1f} us  {us / count:7.2f} each", flush=True)
         device.close()
 
 

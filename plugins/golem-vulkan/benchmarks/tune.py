@@ -12,7 +12,8 @@ from statistics import median
 import numpy as np
 from golem_vulkan.device import VulkanDevice
 from golem_vulkan.gpu import Timer
-from golem_vulkan.lowering import products
+from golem_vulkan.lowering import matrices, products
+from golem_vulkan.lowering.matrices import Tile
 
 from golem_core import Columns, Graph, Weight
 
@@ -29,9 +30,19 @@ NARROW = [
 WIDE = [(1024, 2560), (4096, 2560), (9728, 2560), (2560, 9728), (14336, 4096), (4096, 14336)]
 CONFIGS = [c for c in itertools.product((64, 128, 256), (8, 16, 32), (1, 2, 4)) if c[1] != 8 or c[2] == 1]
 TILES = [
-    (128, 128, 64, 64), (128, 128, 64, 32), (128, 128, 32, 64), (128, 64, 64, 32), (128, 64, 32, 32), (64, 128, 32, 64),
-    (64, 64, 32, 32), (64, 128, 32, 32), (256, 64, 64, 32), (128, 256, 64, 64),
+    Tile(128, 128, 64, 64), Tile(128, 128, 64, 32), Tile(128, 128, 32, 64), Tile(128, 64, 64, 32),
+    Tile(128, 64, 32, 32), Tile(64, 128, 32, 64), Tile(64, 64, 32, 32), Tile(64, 128, 32, 32), Tile(256, 64, 64, 32),
+    Tile(128, 256, 64, 64),
 ]  # fmt: skip
+FEW = [(768, 768), (2304, 768), (3072, 768), (768, 3072), (4096, 4096), (14336, 4096), (4096, 14336)]
+FEW_TILES = [
+    Tile(64, 64, 32, 32), Tile(64, 64, 32, 32, 3), Tile(64, 64, 64, 16, 2), Tile(64, 32, 32, 32, 4),
+    Tile(64, 32, 64, 16, 2), Tile(64, 32, 64, 16, 4), Tile(64, 16, 64, 16, 5), Tile(64, 16, 32, 16, 4),
+    Tile(32, 64, 32, 16, 4), Tile(32, 32, 32, 32, 6), Tile(32, 32, 32, 16, 4), Tile(32, 32, 32, 16, 6),
+    Tile(32, 16, 32, 16, 4), Tile(32, 16, 32, 16, 8),
+]  # fmt: skip
+FEW_COLUMNS = ((20, 32), (53, 128))
+"""Columns of a pass, and how many it has room for."""
 
 
 def weights(kind: str, outputs: int, inputs: int) -> list[Weight]:
@@ -46,16 +57,20 @@ def inputs_of(width: int) -> Weight:
     return Weight("inputs", "F32", (8, width), np.random.default_rng(2).random(8 * width, np.float32).view(np.uint8))
 
 
-def microseconds(device: VulkanDevice, table: Weight, made: list[Weight], columns: int) -> float:
+def microseconds(
+    device: VulkanDevice, table: Weight, made: list[Weight], columns: int, width: int | None = None
+) -> float:
+    """Of a product of so many columns in a pass that has room for `width`."""
+    width = width or columns
     g = Graph()
     x = g.embed(table)
     for i, w in enumerate(made):
         g.output(f"{i}", g.linear(x, w))
-    run = device.compile(g, width=columns, context=1024)
+    run = device.compile(g, width=width, context=1024)
     run.run(Columns(np.arange(columns) % 8, np.arange(columns), np.zeros(columns)))
-    steps = run.plans[columns].steps
+    steps = run.plans[width].steps
     timer = Timer(device.gpu, len(steps) + 1)
-    commands = run.record(columns, timer)
+    commands = run.record(width, timer)
     spent = []
     for _ in range(3):
         device.gpu.run(commands)
@@ -63,23 +78,43 @@ def microseconds(device: VulkanDevice, table: Weight, made: list[Weight], column
         spent.append(median(t for t, s in zip(each, steps, strict=True) if s.kernel.startswith(("matvec", "gemm"))))
     timer.close()
     run.close()
-    device.passes.remove(run)
     return min(spent) / 1e3
+
+
+def tune_few(device: VulkanDevice, kind: str, largest: int) -> None:
+    tile_for = matrices.tile_for
+    for outputs, inputs in FEW:
+        if outputs * inputs > largest:
+            continue
+        made, table = weights(kind, outputs, inputs)[:16], inputs_of(inputs)
+        for columns, width in FEW_COLUMNS:
+            times = {"now": microseconds(device, table, made, columns, width)}
+            for tile in FEW_TILES:
+                matrices.tile_for = lambda c, r, a=tile: a
+                times["/".join(map(str, tile))] = microseconds(device, table, made, columns, width)
+            matrices.tile_for = tile_for
+            told = " ".join(f"{name} {times[name]:.2f}" for name in sorted(times, key=lambda name: times[name]))
+            rate = made[0].nbytes / min(times.values()) / 1e3
+            print(f"{kind} {outputs}x{inputs} x{columns} of {width}: {told} | {rate:.0f} GB/s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--types", nargs="*", default=["Q4_0", "Q4_K"])
+    parser.add_argument("--few", action="store_true", help="only products of a few columns on cooperative matrices")
+    parser.add_argument("--largest", type=int, default=1 << 26, help="entries of a matrix at most")
     arguments = parser.parse_args()
     device = VulkanDevice()
     print(device.adapter.summary)
-    shape, tile_for = products.shape, products.tile_for
+    shape, tile_for = products.shape, matrices.tile_for
     for kind in arguments.types:
+        if device.matrices:
+            tune_few(device, kind, arguments.largest)
+        if arguments.few:
+            continue
         for outputs, inputs in NARROW:
             made = weights(kind, outputs, inputs)
-            table = Weight(
-                "t", "F32", (8, inputs), np.random.default_rng(2).random(8 * inputs, np.float32).view(np.uint8)
-            )
+            table = inputs_of(inputs)
             for columns in (1, 4):
                 times = {"now": microseconds(device, table, made, columns)}
                 for threads, lanes, rows in CONFIGS:
@@ -97,14 +132,12 @@ def main() -> None:
             continue
         for outputs, inputs in WIDE:
             made = weights(kind, outputs, inputs)[:8]
-            table = Weight(
-                "t", "F32", (8, inputs), np.random.default_rng(2).random(8 * inputs, np.float32).view(np.uint8)
-            )
+            table = inputs_of(inputs)
             times = {"now": microseconds(device, table, made, 512)}
             for tile in TILES:
-                products.tile_for = lambda c, r, a=tile: a
+                matrices.tile_for = lambda c, r, a=tile: a
                 times["/".join(map(str, tile))] = microseconds(device, table, made, 512)
-            products.tile_for = tile_for
+            matrices.tile_for = tile_for
             best = sorted(times, key=lambda name: times[name])[:4]
             rate = f"{2e-6 * 512 * outputs * inputs / times[best[0]]:.0f} TFLOP/s"
             told = " ".join(f"{name} {times[name]:.1f}" for name in best)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golem_vulkan import kernels
-from golem_vulkan.lowering import forms, table
+from golem_vulkan.lowering import forms, matrices, table
 from golem_vulkan.steps import Launch, Nothing, Planes, push_constants
 from golem_vulkan.target import Target
 
@@ -81,7 +81,7 @@ def products(kind: str) -> Graph:
     up = g.expert_linear(x, weight("up", kind, 16, 512, 256), ids)
     down = g.expert_linear(g.silu(up), weight("down", kind, 16, 256, 512), ids)
     y = g.combine(down, shares) + g.linear(x, weight("w", kind, 256, 256))
-    g.output("all", y)
+    g.output("all", g.linear(y, weight("v", kind, 512, 256)))
     g.output("y", g.linear(g.take(y), weight("head", kind, 8, 256)))
     return g
 
@@ -89,10 +89,38 @@ def products(kind: str) -> Graph:
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "BF16"])
 def test_wide_products_go_to_cooperative_matrices_and_choices_together_by_expert(kind):
     wide, narrow, without = (check(plan(products(kind), *how)) for how in ((512,), (4,), (512, False)))
-    assert {f"gemm_{kind}", "order", "gemm_plain_F32"} <= wide
+    assert {f"gemm_{kind}", "order", "matvec_F32"} <= wide  # the last for the router, which has few rows
     assert not {name for name in narrow | without if name in (f"gemm_{kind}", "order")}
     assert f"matvec_{kind}" in narrow
     assert ("gemm_plain_BF16" in without) == (kind == "BF16")
+
+
+def test_a_block_of_an_encoder_takes_few_steps():
+    """Rotations, attention, activations and norms write what products read, norms the sum before them, too."""
+    g = Graph()
+    (encoder,) = (case for case in CASES if case.name == "encoder")
+    encoder.build(g, np.random.default_rng(7))
+    made = plan(g, 128)
+    check(made)
+    first = ["gemm_F16", "rope", "rope", "entrywise", "attend_columns_wide", "gemm_F16", "norm"]
+    dense, mixture = ["gemm_F16"] * 2, ["matvec_F32", "route", "order", "gemm_F16", "gemm_F16", "combine"]
+    block = [*first, *dense, "norm", *first, *mixture, "norm"]
+    assert [step.kernel for step in made.steps][2 : 2 + len(block)] == block
+    assert sum(step.barrier for step in made.steps[2 : 2 + len(block)]) == len(block) - 4
+
+
+def test_products_with_few_columns_share_out_the_entries_of_a_row():
+    """As far as there are units in a row, and threads in a workgroup."""
+    target = lambda threads: Target(32, threads, True, False, 64, {})
+    for columns, rows in ((9, 64), (20, 768), (100, 768), (100, 3072), (100, 9728)):
+        tile = matrices.tile_for(columns, rows)
+        assert tile.shares > 1
+        assert tile.within(target(1024), 64) == tile
+        assert tile.within(target(1024), 1).shares == 1
+        assert tile.within(target(128), 64).constants(32, 0)[0] <= 128
+        assert tile.shares * (tile.columns + tile.rows) * 80 <= 32768  # bytes of shared memory
+    assert matrices.tile_for(512, 9728).shares == 1
+    assert matrices.expert_tile(106, 8, 768).shares > 1 == matrices.expert_tile(8192, 8, 3072).shares
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "BF16", "F8_E4M3"])

@@ -115,3 +115,21 @@ def test_attention_that_a_product_reads(device, context):
     y = g.attend(heads("query", 4), state, scale=0.1)
     g.output("y", g.linear(g.view(y, (256,)), weight("w", "Q8_0", 40, 256)))
     check(device, g, columns(3), context, 1e-2)  # keys and values are float16, and what is rounded may fall otherwise
+
+
+@pytest.mark.parametrize("inner", ["sum", "normed sum", "alone"])
+def test_norms_that_are_read_in_two_forms(device, inner):
+    """A product reads 8-bit blocks, what is added to it float32; both are written in one step."""
+    g = Graph()
+    x = g.embed(weight("table", "F32", 8, 128))
+    product, norm = g.linear(x, weight("w", "Q8_0", 128, 128)), weight("n", "F32", 128)
+    if inner == "normed sum":
+        product = g.rms_norm(product, norm, eps=1e-6)
+    total = x if inner == "alone" else x + product
+    y = g.layer_norm(total, norm, weight("b", "F32", 128), eps=1e-6)
+    if inner == "normed sum":
+        y = g.rms_norm(total, norm, eps=1e-6)
+    g.output("y", y + g.linear(y, weight("v", "Q8_0", 128, 128)))
+    first = 0 if inner == "alone" else 2
+    assert kernels(g, 3)[1 + first :] == ["norm", "matvec_Q8_0", "entrywise"]
+    check(device, g, columns(3), tolerance=1e-2)  # what is rounded to 8 bits may fall otherwise

@@ -87,10 +87,12 @@ def emit_rope(p: Planner, m: Match) -> None:
     node, norm = m["rope"], m.get("norm")
     heads, dim = node["x"].shape
     check_dim("rope", dim)
-    x, y = p.read(norm["x"] if norm else node["x"]), p.write(node.results[0])
+    forms_read = p.forms(node.results[0])
+    form = forms.HALVES if forms_read == {forms.HALVES} else forms.F32
+    x, y = p.read(norm["x"] if norm else node["x"]), p.write(node.results[0], form)
     pairs, frequencies, dims = rotation(node)
     launch(
-        p, "rope", (threads(dim), pairs, int(norm is not None)), (heads, p.capacity[y.rows]),
+        p, "rope", (threads(dim), pairs, int(norm is not None), entrywise.FORMS[form]), (heads, p.capacity[y.rows]),
         x, y, Rows(y.rows), frequencies, vector(norm["weight"] if norm else None),
         dim, dims, x.stride, y.stride, float(norm["eps"]) if norm else 0.0,
     )  # fmt: skip
@@ -119,11 +121,19 @@ def attend(target: Target, p: Planner, node: Node, form: str = forms.F32) -> Non
     if dim % 8:
         raise Unsupported(f"attend: heads of {dim} components; vulkan takes multiples of 8")
     seen = min(window or target.context, target.context)
-    places = State(ring), Values(ring)
-    if target.matrices and p.capacity[p.step_rows] >= forms.WIDE and dim % 16 == 0 and dim <= forms.MOST_WIDE_DIM:
-        emit_wide(p, target, node, "attend_wide", ring.heads, places, (window or EVERYTHING, Positions(ring), 0))
+    places, numbers = (State(ring), Values(ring)), (window or EVERYTHING, Positions(ring), 0)
+    if goes_wide(target, p, node):
+        emit_wide(p, target, node, "attend_wide", ring.heads, places, numbers, form)
         return
-    emit_attend(p, node, "attend", ring.heads, places, (window or EVERYTHING, Positions(ring), 0), seen, form)
+    emit_attend(p, node, "attend", ring.heads, places, numbers, seen, form)
+
+
+def goes_wide(target: Target, p: Planner, node: Node) -> bool:
+    """Whether attention is one for cooperative matrices (and not for fragments)."""
+    if node.op.name == "attend_columns":
+        return forms.form(target, node, "k") == forms.HALVES
+    dim, columns = node["q"].shape[1], p.capacity[p.node_rows(node)]
+    return target.matrices and columns >= forms.WIDE and dim % 16 == 0 and dim <= forms.MOST_WIDE_DIM
 
 
 def emit_wide(
@@ -134,17 +144,19 @@ def emit_wide(
     kv_heads: int,
     places: tuple[Any, Any],
     numbers: tuple[Any, ...],
+    form: str,
 ) -> None:
-    """On cooperative matrices, for many columns; `places` and `numbers` as for `emit_attend`."""
+    """On cooperative matrices, for many columns; `places` and `numbers` as for `emit_attend`; `form`: of the result."""
     heads, dim = node["q"].shape
     group, (rows, tile) = heads // kv_heads, WIDE_SHAPE if dim <= 128 else LARGE_HEADS
     together = next(n for n in (8, 4, 2, 1) if group % n == 0)
-    q, y = p.read(node["q"]), p.write(node.results[0])
+    q, y = p.read(node["q"]), p.write(node.results[0], form)
     cap = node.args.get("softcap")
     spans, scale = int(node.args.get("spans", False)), float(node["scale"])
     if kernel == "attend_columns_wide":
         scale *= forms.HALF_SCALE
     constants = target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup, spans, tile
+    constants = *constants, 0, entrywise.FORMS[form]
     launch(
         p, kernel, constants, (heads // together, groups_of(p.capacity[y.rows], rows // together)),
         q, *places, y, Rows(y.rows), kv_heads, group // together, *numbers, q.stride, y.stride, scale,
@@ -152,7 +164,7 @@ def emit_wide(
     )  # fmt: skip
 
 
-def attend_columns(target: Target, p: Planner, node: Node) -> None:
+def attend_columns(target: Target, p: Planner, node: Node, to: str = forms.F32) -> None:
     (kv_heads, dim), window = node["k"].shape, node["window"]
     if dim % 4:
         raise Unsupported(f"attend_columns: heads of {dim} components; vulkan takes multiples of 4")
@@ -163,7 +175,7 @@ def attend_columns(target: Target, p: Planner, node: Node) -> None:
     k, v = (p.read(node[name], form, rows="all") for name in "kv")
     numbers = EVERYTHING if window is None else window, k.stride, v.stride
     if form == forms.HALVES:
-        emit_wide(p, target, node, "attend_columns_wide", kv_heads, (k, v), numbers)
+        emit_wide(p, target, node, "attend_columns_wide", kv_heads, (k, v), numbers, to)
         return
     seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
     emit_attend(p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
@@ -243,12 +255,18 @@ def store_of(inner: Pattern) -> Fusion:
     return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), emit_store)
 
 
+def emit_halves(target: Target, p: Planner, m: Match) -> None:
+    node = m["attend"]
+    (attend if node.op.name == "attend" else attend_columns)(target, p, node, forms.HALVES)
+
+
 def merges(target: Target, p: Planner, m: Match) -> bool:
     """Whether attention has several shares of whole blocks of entries, whose merging writes these."""
     node = m["attend"]
     ring, (heads, dim) = node["cache"].ring, node["q"].shape
     columns, seen = p.capacity[p.node_rows(node)], min(node["window"] or target.context, target.context)
-    return dim % 32 == 0 and columns < forms.WIDE and shares_of(heads, ring.heads, dim, columns, seen) > 1
+    wide = goes_wide(target, p, node)
+    return dim % 32 == 0 and not wide and shares_of(heads, ring.heads, dim, columns, seen) > 1
 
 
 def fusions(target: Target) -> tuple[Fusion, ...]:
@@ -258,9 +276,17 @@ def fusions(target: Target) -> tuple[Fusion, ...]:
         lambda p, m: attend(target, p, m["attend"], forms.BYTES),
         partial(merges, target),
     )
+    halves = Fusion(
+        Pattern(("attend", "attend_columns"), "attend"),
+        frozenset({forms.HALVES}),
+        partial(emit_halves, target),
+        lambda p, m: goes_wide(target, p, m["attend"]),
+    )
     return (
         store_of(TURNED_NORM),
         store_of(Pattern(("rope",), "rope")),
-        Fusion(TURNED_NORM, frozenset({"f32"}), emit_rope),
+        Fusion(TURNED_NORM, frozenset({forms.F32, forms.HALVES}), emit_rope),
+        Fusion(Pattern(("rope",), "rope"), frozenset({forms.HALVES}), emit_rope),
         merged,
+        halves,
     )

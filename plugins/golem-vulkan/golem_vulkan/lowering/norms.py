@@ -6,6 +6,7 @@ from functools import partial
 
 from golem_core import RUNS, Fusion, Match, Node, Operand, Pattern, Planner, Value, source
 from golem_vulkan.lowering.entrywise import FORMS
+from golem_vulkan.lowering.forms import F32, TURNED
 from golem_vulkan.steps import NOTHING, Nothing, Rows, launch, vector, with_alignment
 from golem_vulkan.target import Target, power_of_two
 
@@ -26,26 +27,31 @@ def emit(
     out: Operand,
     *,
     form: str = "f32",
+    also: tuple[Operand, str] | None = None,
     branch: Operand | None = None,
     total: Operand | None = None,
     post: Node | None = None,
     gate: Operand | None = None,
     modulation: tuple[Operand, Operand] | None = None,
 ) -> None:
-    """`post`: the norm that the branch goes through before it is added; `gate`: what it is multiplied by instead, and
-    `modulation`: scale and shift of the result, all with the rows "runs"."""
+    """`also`: where the result goes in a second form; `post`: the norm that the branch goes through before it is added;
+    `gate`: what it is multiplied by instead, and `modulation`: scale and shift of the result, all with the rows "runs".
+    """
     n = node["x"].shape[-1]
     parts = node["x"].size // n
     kind = 0 if branch is None else 2 if post else 3 if gate else 1
     y, s, g = (each or NOTHING for each in (branch, total, gate))
+    second, second_form = also or (NOTHING, form)
     scale, shift = modulation or (NOTHING, NOTHING)
-    constants = threads(target, n), KINDS[node.op.name], kind, FORMS[form], int(modulation is not None)
+    forms = FORMS[form], int(modulation is not None), FORMS[second_form]
+    constants = threads(target, n), KINDS[node.op.name], kind, *forms
+    places = x, y, s, out, second, g, scale, shift
     launch(
-        p, "norm", with_alignment(constants, n, (x, y, s, out, g, scale, shift)), (parts, p.capacity[out.rows]),
+        p, "norm", with_alignment(constants, n, places), (parts, p.capacity[out.rows]),
         x, y, s, out, Rows(out.rows), vector(node.args.get("weight")), vector(node.args.get("bias")),
-        g if gate else vector(post["weight"] if post else None), scale, shift,
+        g if gate else vector(post["weight"] if post else None), scale, shift, second,
         n, x.stride, stride_of(y), stride_of(s), out.stride, float(node["eps"]),
-        stride_of(g), stride_of(scale), stride_of(shift),
+        stride_of(g), stride_of(scale), stride_of(shift), stride_of(second),
     )  # fmt: skip
 
 
@@ -66,9 +72,17 @@ def emit_residual(target: Target, p: Planner, m: Match) -> None:
     if "shift" in m:
         result, scaled = m["shift"].results[0], m["scale"]
         modulation = p.read(of_runs(scaled)[1]), p.read(of_runs(m["shift"])[1])
-    (form,) = p.forms(result)
+    forms = p.forms(result)
+    form = min(forms) if len(forms) == 1 and TURNED not in forms else F32
+    second = min(forms - {form, F32, TURNED}, default=None)
+
+    def outs() -> tuple[Operand, tuple[Operand, str] | None]:
+        return p.write(result, form), None if second is None else (p.write(result, second), second)
+
     if total is None:
-        emit(target, p, node, p.read(node["x"]), p.write(result, form), form=form, modulation=modulation)
+        x = p.read(node["x"])
+        out, also = outs()
+        emit(target, p, node, x, out, form=form, also=also, modulation=modulation)
         return
     branch, carried = total["b"], total["a"]
     if source(carried).node in (post, gated):
@@ -76,9 +90,10 @@ def emit_residual(target: Target, p: Planner, m: Match) -> None:
     branch, gate = of_runs(gated) if gated else (branch, None)
     x, y = p.read(carried), p.read(post["x"] if post else branch)
     s, g = p.write(total.results[0], over=x), None if gate is None else p.read(gate)
+    out, also = outs()
     emit(
-        target, p, node, x, p.write(result, form),
-        form=form, branch=y, total=s, post=post, gate=g, modulation=modulation,
+        target, p, node, x, out, form=form, also=also,
+        branch=y, total=s, post=post, gate=g, modulation=modulation,
     )  # fmt: skip
 
 
@@ -95,15 +110,18 @@ def whole_rows(p: Planner, m: Match) -> bool:
     return "sum" not in m or (isinstance(m["sum"]["b"], Value) and len(m["sum"].results[0].shape) == 1)
 
 
-def residual(target: Target, inner: Pattern | None, modulated: bool = False) -> Fusion:
-    pattern = Pattern(("rms_norm",), "norm", {"x": inner} if inner else {})
+def residual(target: Target, inner: Pattern | None, *, modulated: bool = False, kept: bool = False) -> Fusion:
+    """`kept`: the result is read in several forms, float32 among them."""
+    ops = ("rms_norm",) if modulated else ("layer_norm", "rms_norm")
+    pattern = Pattern(ops, "norm", {"x": inner} if inner else {}, keep=kept)
     if modulated:
         pattern = Pattern(("mul",), "scale", {"a": pattern}, spread=True)
         pattern = Pattern(("add",), "shift", {"a": pattern}, spread=True)
-    return Fusion(pattern, frozenset(FORMS) - {"turned"}, partial(emit_residual, target), whole_rows)
+    return Fusion(pattern, frozenset(FORMS) - {TURNED}, partial(emit_residual, target), whole_rows)
 
 
 GATED = Pattern(("add",), "sum", {"b": Pattern(("mul",), "gated", spread=True)}, keep=True)
+POST = Pattern(("add",), "sum", {"b": Pattern(("rms_norm",), "post")}, keep=True)
 SUM = Pattern(("add",), "sum", keep=True)
 
 
@@ -111,8 +129,6 @@ def fusions(target: Target) -> tuple[Fusion, ...]:
     """The norms with what comes before and after them, the largest patterns first."""
     return (
         *(residual(target, inner, modulated=True) for inner in (GATED, SUM, None)),
-        residual(target, GATED),
-        residual(target, Pattern(("add",), "sum", {"b": Pattern(("rms_norm",), "post")}, keep=True)),
-        residual(target, SUM),
-        residual(target, None),
+        *(residual(target, inner) for inner in (GATED, POST, SUM, None)),
+        *(residual(target, inner, kept=True) for inner in (POST, SUM, None)),
     )

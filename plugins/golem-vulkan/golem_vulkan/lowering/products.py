@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
-from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Unsupported, Weight, source
+from golem_core import Fusion, Match, Node, Operand, Pattern, Planner, Unsupported, Weight
 from golem_vulkan.formats import layout_of, row_units
-from golem_vulkan.lowering import entrywise, wide
+from golem_vulkan.lowering import entrywise, matrices, wide
 from golem_vulkan.lowering.entrywise import FORMS
 from golem_vulkan.lowering.forms import BYTES, F32, NARROW, form, in_fragments, on_matrices
 from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector, with_alignment
 from golem_vulkan.target import THREADS, Target, groups_of, power_of_two
 
-TILES = (((128, 128, 64, 64), 264), ((64, 128, 32, 64), 200))
-"""Columns and rows of a workgroup's part of a wide product, and of a subgroup's part of that; and how many workgroups
-there must be."""
-SMALL_TILE, NARROW_TILE, LEAST_TILE = (64, 64, 32, 32), (32, 64, 16, 32), (16, 64, 16, 16)
-EXPERT_TILE = (32, 64, 32, 16)
 MOST_SCORES = 4096
 """That the router's workgroup keeps in shared memory."""
 MANY_COLUMNS = 24
 """Up to so many, products with quantized weights read the matrix again for every few columns, if there are no
 cooperative matrices."""
+FEW_ROWS = 256
+"""Of a matrix of float numbers, such as a router's: up to so many are multiplied one by one with many columns, too."""
 GATED_COLUMNS = 4
 """Of a product with two matrices at most."""
 GATED_ROWS = 10240
 """Of each of them at most for several columns: larger ones fill a device better one by one."""
 GATED_SIZE = 512
 """Threads of its workgroups."""
+CROWD = 256
+"""Workgroups that fill a device: with more of them, a thread of a product of many columns has several rows, too."""
 MANY_ROWS = 8192
 """Of a matrix: more than that fill a device however they are shared out."""
 
@@ -55,30 +54,20 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     w = node["weight"]
     x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
     if on_matrices(target, node):
-        (wide.emit if in_fragments(target, node) else emit_wide)(target, p, node, x, y)
+        (wide if in_fragments(target, node) else matrices).emit(target, p, node, x, y)
         return
-    count = target.capacity[y.rows]
-    if count > (NARROW if layout_of(w).floats else MANY_COLUMNS):
+    count, floats = target.capacity[y.rows], layout_of(w).floats
+    if count > (NARROW if floats else MANY_COLUMNS) and not (floats and w.rows <= FEW_ROWS):
         emit_plain(p, node, x, y)
         return
     blocks, columns = row_units(w), columns_together(target, count)
-    constants, each = shape(target, w.rows, blocks, columns)
+    if floats and count > columns and groups_of(w.rows, 4) * groups_of(count, columns) < CROWD:
+        columns = 1
+    constants, each = shape(target, w.rows, blocks, columns, count)
     launch(
         p, f"matvec_{layout_of(w).name}", constants, (groups_of(w.rows, each), groups_of(count, columns)),
         Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, blocks, w.width,
         x.stride, y.stride, 32 * blocks, 0, 0, 0, p.capacity[y.rows], 1, 0,
-    )  # fmt: skip
-
-
-def emit_wide(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
-    w, columns = node["weight"], p.capacity[y.rows]
-    tile = tile_for(columns, w.rows)
-    size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
-    launch(
-        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup, 0),
-        (groups_of(columns, tile[0]), groups_of(w.rows, tile[1])),
-        Matrix(w), x, y, Rows(y.rows), vector(node["bias"]), Planes(w), w.rows, row_units(w), x.stride, y.stride,
-        columns, 0, 0,
     )  # fmt: skip
 
 
@@ -93,14 +82,6 @@ def emit_plain(p: Planner, node: Node, x: Operand, y: Operand) -> None:
     each = next(n for n in (1, 2, 4) if n >= min(4, columns / 16))
     groups, sums = (groups_of(columns, 16 * each), groups_of(w.rows, 64)), 32 * row_units(w)
     launch(p, f"gemm_bytes_{layout.name}", (256, each), groups, *where, x.stride, y.stride, sums)
-
-
-def tile_for(columns: int, rows: int) -> tuple[int, int, int, int]:
-    """Columns and rows of a workgroup's tile, and of a subgroup's part of it: the first that fills the device."""
-    for tile, filled in TILES:
-        if columns > tile[0] // 2 and groups_of(columns, tile[0]) * groups_of(rows, tile[1]) >= filled:
-            return tile
-    return SMALL_TILE if columns > 32 else NARROW_TILE if columns > 16 else LEAST_TILE
 
 
 def emit_gated(target: Target, p: Planner, m: Match) -> None:
@@ -161,8 +142,8 @@ def columns_together(target: Target, columns: int) -> int:
     return next(n for n in (1, 4, 8) if n >= min(columns, most))
 
 
-def shape(target: Target, outputs: int, blocks: int, columns: int) -> tuple[tuple[int, ...], int]:
-    """The constants of a product, and how many rows of the matrix a workgroup has.
+def shape(target: Target, outputs: int, blocks: int, columns: int, count: int = 1) -> tuple[tuple[int, ...], int]:
+    """The constants of a product of `count` columns, and how many rows of the matrix a workgroup has.
 
     As many threads share a row as step together; where there are rows enough to fill the device, a thread has several.
     """
@@ -170,6 +151,8 @@ def shape(target: Target, outputs: int, blocks: int, columns: int) -> tuple[tupl
     rows = 1 if target.processor or columns > 4 or (columns == 1 and outputs <= MANY_ROWS) else 2
     if not target.processor and outputs > MANY_ROWS:
         lanes, rows = (min(16, lanes), rows) if blocks < 128 else (lanes, 4 if columns <= 4 else 1)
+    if columns == 8 and groups_of(count, columns) * groups_of(outputs, 4 * THREADS // lanes) >= CROWD:
+        rows = 4
     return (THREADS, lanes, rows, columns), THREADS // lanes * rows
 
 
@@ -193,7 +176,7 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
     x, ids, y = p.read(node["x"], form(target, node, "x")), p.read(node["ids"]), p.write(node.results[0])
     parts, blocks = len(node["x"].shape) == 2, row_units(w)
     if on_matrices(target, node):
-        emit_by_expert(target, p, node, x, ids, y)
+        matrices.emit_by_expert(target, p, node, x, ids, y)
         return
     constants, each = shape(target, w.shape[1], blocks, 1)
     launch(
@@ -201,27 +184,6 @@ def expert_linear(target: Target, p: Planner, node: Node) -> None:
         Matrix(w), x, y, Rows(y.rows), ids, Planes(w), w.shape[1], blocks, w.width, x.stride, y.stride,
         32 * blocks * (count if parts else 1), 2 if parts else 1, count, ids.stride,
         p.capacity[y.rows], 1, 0,
-    )  # fmt: skip
-
-
-def emit_by_expert(target: Target, p: Planner, node: Node, x: Operand, ids: Operand, y: Operand) -> None:
-    w, count = node["weight"], node["ids"].size
-    experts, outputs, _ = w.shape
-    choices, tile = count * p.capacity[y.rows], EXPERT_TILE
-    most_tiles = min(choices, groups_of(choices, tile[0]) + experts)
-    size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
-
-    def bring_together(place: Operand) -> None:
-        launch(p, "order", (256,), (1,), ids, place, Rows(y.rows), count, ids.stride, experts, tile[0], most_tiles)
-
-    room = 16 * (most_tiles + 1) + 4 * choices
-    stride = groups_of(room, 64 * p.capacity[y.rows]) * 64
-    order = p.share((source(node["ids"]), "order"), y.rows, stride, bring_together)
-    launch(
-        p, f"gemm_{layout_of(w).name}", (size, *tile, target.subgroup, 2 if len(node["x"].shape) == 2 else 1),
-        (groups_of(outputs, tile[1]), most_tiles),
-        Matrix(w), x, y, Rows(y.rows), order, Planes(w), outputs, row_units(w), x.stride, y.stride,
-        p.capacity[y.rows], count, most_tiles,
     )  # fmt: skip
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from golem_core import Lowering
-from golem_vulkan.lowering import attention, entrywise, forms, norms, pictures, products, recurrence, rotation, wide
+from golem_vulkan.lowering import (
+    attention,
+    entrywise,
+    forms,
+    matrices,
+    norms,
+    pictures,
+    products,
+    recurrence,
+    rotation,
+    wide,
+)
 from golem_vulkan.target import Target
 
 PLAIN = {
@@ -56,6 +67,7 @@ def table(target: Target) -> Lowering:
         fusions=(
             *norms.fusions(target),
             *products.fusions(target),
+            *matrices.fusions(target),
             entrywise.GATED,
             entrywise.ACTIVATED,
             *attention.fusions(target),

@@ -17,6 +17,7 @@ layout(constant_id = 4) const uint CAPPED = 0;
 layout(constant_id = 5) const uint SUBGROUP = 32;
 layout(constant_id = 6) const uint SPANS = 0;   // a column sees on to its last visible position
 layout(constant_id = 7) const uint TILE = 32;   // positions at a time
+layout(constant_id = 9) const uint FORM = 0;    // of the result: float32 or float16
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
   uint kv_heads, groups, window;
@@ -35,6 +36,7 @@ shared float score[ROWS * (TILE + 4)];
 shared float16_t share[ROWS * (TILE + PAD)];
 shared float most[ROWS], total[ROWS];
 shared uint row_low[ROWS], row_at[ROWS];   // the positions that a row sees
+shared uint slots[COLUMNS];
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
@@ -75,6 +77,7 @@ void main() {
     row_at[r] = SPANS != 0 ? last_of(p.rows, column) : at;
     row_low[r] = at + 1 > p.window ? at + 1 - p.window : 0;
 #endif
+    if (r % HEADS == 0) slots[r / HEADS] = slot_of(p.rows, column);
     most[r] = -1e30;
     total[r] = 0.0;
   }
@@ -86,14 +89,18 @@ void main() {
   for (uint turn = 0; turn < 2; ++turn) {
     // the columns of one slot after another: `begin` and `end` are rows
     for (uint c = column0; c <= last;) {
-      uint slot = slot_of(p.rows, c), begin = (c - column0) * HEADS;
-      while (c <= last && slot_of(p.rows, c) == slot) ++c;
+      uint slot = slots[c - column0], begin = (c - column0) * HEADS, next = last + 1;
+      for (uint i = c + gl_SubgroupInvocationID; i <= last && next > last; i += SUBGROUP)
+        if (slots[i - column0] != slot) next = i;
+      c = subgroupMin(next);
       uint end = (c - column0) * HEADS;
       uint low = row_low[begin], high = 0;   // rows may come in any order
-      for (uint r = begin; r < end; r += HEADS) {
+      for (uint r = begin + gl_SubgroupInvocationID * HEADS; r < end; r += SUBGROUP * HEADS) {
         low = min(low, row_low[r]);
         high = max(high, row_at[r] + 1);
       }
+      low = subgroupMin(low);
+      high = subgroupMax(high);
 #ifdef BETWEEN
       uint64_t keys = p.keys + 2 * h * DIM, values = p.values + 2 * h * DIM;
       uint key_stride = p.positions / 2, value_stride = p.value_stride / 2;
@@ -170,12 +177,15 @@ void main() {
     subgroupBarrier();
     for (uint e = gl_SubgroupInvocationID; e < 256; e += SUBGROUP) {
       uint r = strip + e / 16, column = column0 + r / HEADS;
-      if (column <= last)
-        F1(p.y + uint64_t(column) * p.y_stride).v[(first_head + r % HEADS) * DIM + 16 * d + e % 16] =
+      if (column > last) continue;
+      uint entry = (first_head + r % HEADS) * DIM + 16 * d + e % 16;
+      float x = score[r * (TILE + 4) + e % 16] / total[r];
 #ifdef BETWEEN
-          HALF_SCALE *
+      x *= HALF_SCALE;
 #endif
-          score[r * (TILE + 4) + e % 16] / total[r];
+      uint64_t y = p.y + uint64_t(column) * p.y_stride;
+      if (FORM == 2) write_half(y, entry, x);
+      else F1(y).v[entry] = x;
     }
   }
 }

@@ -47,6 +47,10 @@ uvec2 halves(vec4 x) {
 
 void write_halves(uint64_t row, uint i4, vec4 x) { U2(row).v[i4] = halves(x); }
 
+void write_half(uint64_t row, uint i, float x) {
+  H1(row).v[i] = float16_t(clamp(x / HALF_SCALE, -HALF_MOST, HALF_MOST));
+}
+
 // Of row `row` of rows of n entries.
 void write_fragments(uint64_t base, uint row, uint n, uint i4, vec4 x) {
   uint64_t fragment = base + (uint64_t(row / 16) * (n / 16) + i4 / 4) * 512;

@@ -11,12 +11,13 @@ layout(constant_id = 1) const uint KIND = 0;   // 0 root mean square, 1 length, 
 layout(constant_id = 2) const uint BRANCH = 0; // 0 none, 1 added, 2 normed and added, 3 gated and added
 layout(constant_id = 3) const uint FORM = 0;
 layout(constant_id = 4) const uint MODULATED = 0;
+layout(constant_id = 5) const uint SECOND = 0;   // the form in which the result is written to `second`, if that is there
 layout(push_constant) uniform P {
   uint64_t x, y, s, out_, rows, weight, bias, post;  // the last may be the gate
-  uint64_t scale, shift;
+  uint64_t scale, shift, second;
   uint n, x_stride, y_stride, s_stride, out_stride;
   float eps;
-  uint gate_stride, scale_stride, shift_stride;
+  uint gate_stride, scale_stride, shift_stride, second_stride;
 } p;
 
 void main() {
@@ -64,5 +65,6 @@ void main() {
       v += read_row(p.shift + uint64_t(run) * p.shift_stride, p.n, i);
     }
     write_row(FORM, p.out_, column, p.out_stride, start, p.n, i, v);
+    if (p.second != 0) write_row(SECOND, p.second, column, p.second_stride, start, p.n, i, v);
   }
 }
