@@ -135,9 +135,20 @@ def _conversation_model(options: Mapping[str, Any], alone: bool) -> Path | None:
         return Path(options["model"])
     if not alone:
         return None
-    label, path = default_model()
+    try:
+        label, path = default_model()
+    except GolemError as error:
+        raise GolemError(f"{error}{_parts_alone()}") from None
     say(f"no -model: opening {label}, {path}; name another with -model FILE or GOLEM_MODEL")
     return path
+
+
+def _parts_alone() -> str:
+    """What else a server may be started with."""
+    options = {option.name: option for option in plugins.installed().options()}
+    asked = [options[part.option] for part in plugins.installed().parts() if part.option in options]
+    named = [f"-{option.name} {option.example} ({option.variable})" for option in asked]
+    return f"; without one there may be {', '.join(named)}" if named else ""
 
 
 def _loaded(chat: LoadedChat) -> list[str]:

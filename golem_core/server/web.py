@@ -34,6 +34,11 @@ BODY_LIMIT = 64 << 20
 KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
 GRACE = 5  # seconds that answers under way have when the server is told to stop
 REST = 3  # more seconds in which those that were cut off can say so
+CONVERSATIONS = (
+    *("/v1/chat/completions", "/api/chat", "/api/generate", "/tokenize", "/detokenize", "/apply-template", "/slots"),
+    *("/props", "/metrics"),  # an embedding model has these, too
+)
+"""The paths where a conversation model answers."""
 
 
 class _Litestar(Litestar):
@@ -79,7 +84,8 @@ def application(server: Server) -> Any:
 def unloaded(server: Server) -> dict[str, str]:
     """By path, the option with which a server holds the part that answers there, for parts that this one has not."""
     options = {option.name: option for option in plugins.installed().options()}
-    return {
+    found = {} if server.chat is not None else dict.fromkeys(CONVERSATIONS, "-model FILE")
+    return found | {
         path: f"-{part.option} {options[part.option].example}" if part.option in options else f"-{part.option}"
         for part in plugins.installed().parts()
         if part.option not in server.parts

@@ -224,6 +224,12 @@ def test_without_any_the_packages_to_install_are_named(monkeypatch) -> None:
         default_model()
 
 
+def test_a_start_with_nothing_names_all_that_there_may_be(monkeypatch) -> None:
+    offering(monkeypatch)
+    with pytest.raises(GolemError, match=r"-model FILE or GOLEM_MODEL.* there may be .*-embed FILE \(GOLEM_EMBED\)"):
+        app.serve(OPTIONS)
+
+
 def test_a_model_goes_by_its_files_name(tmp_path) -> None:
     assert model_name(Path("/models/tiny.Q4_0.gguf")) == "tiny.Q4_0"
     assert model_name(Path("/models/tiny/")) == "tiny"
@@ -336,6 +342,18 @@ def test_installed_packages_name_their_options(path, how) -> None:
     options = {each.name: each.default for each in plugins.options()} | {"addr": Address("127.0.0.1", 0)}
     with TestClient(web.application(app.Server("none", options)), base_url="http://localhost") as client:
         assert f"start with {how}" in client.post(path).text
+
+
+def test_a_server_without_conversations_names_the_option_where_they_are_answered(start) -> None:
+    with_them = httpx.get(f"{start().url}/openapi.json").json()["paths"]
+    options = {each.name: each.default for each in plugins.options()} | {"addr": Address("127.0.0.1", 0)}
+    with TestClient(web.application(app.Server("none", options)), base_url="http://localhost") as client:
+        missing = with_them.keys() - client.get("/openapi.json").json()["paths"].keys()
+        assert missing == set(web.CONVERSATIONS)
+        for path in missing:
+            for method in with_them[path]:
+                answer = client.request(method, path)
+                assert answer.status_code == 404 and "start with -model FILE" in answer.text
 
 
 def test_a_part_that_cannot_be_had_ends_the_start(monkeypatch) -> None:
