@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from golem_core.server.disconnect import unless_gone as unless_gone
     from golem_core.server.errors import Refusal as Refusal
     from golem_core.server.errors import refusal_of as refusal_of
+    from golem_core.server.log import duration as duration
     from golem_core.server.log import note_refusal as note_refusal
     from golem_core.server.log import note_request as note_request
     from golem_core.server.openapi import described as described
@@ -157,7 +158,7 @@ else:
             "golem_core.server.bodies": "read_body shown whole",
             "golem_core.server.disconnect": "unless_gone",
             "golem_core.server.errors": "Refusal refusal_of",
-            "golem_core.server.log": "note_refusal note_request",
+            "golem_core.server.log": "duration note_refusal note_request",
             "golem_core.server.openapi": "described",
             "golem_core.server.sse": "ByteStream",
         },

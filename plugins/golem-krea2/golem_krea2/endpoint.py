@@ -15,7 +15,7 @@ import msgspec
 from litestar import Request, Response, post
 from msgspec import Meta
 
-from golem_core import ByteStream, Server, described, note_refusal, note_request, refusal_of, unless_gone
+from golem_core import ByteStream, Server, described, duration, note_refusal, note_request, refusal_of, unless_gone
 from golem_krea2.request import ImageRequest, Settings, read
 from golem_krea2.studio import Drawn, Studio
 
@@ -84,8 +84,8 @@ def handler(server: Server, studio: Studio) -> Any:
             except Exception:
                 note_request(request, note)  # the line ends with the reason
                 raise
-            queued = f", queued {waited:.3f}s" if waited >= 0.01 else ""
-            note_request(request, f"{note}, {drawn.seconds:.3f}s{queued}")
+            queued = f", queued {duration(waited)}" if waited >= 0.01 else ""
+            note_request(request, f"{note}, {duration(drawn.seconds)}{queued}")
             return drawn
         finally:
             turn.release()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import Device, open_device
+from golem_core import Device, duration, open_device
 from golem_kyutai.checkpoint import Checkpoint
 from golem_kyutai.group import Group
 from golem_kyutai.stream import Stream
@@ -40,7 +40,7 @@ class Transcriber:
         held = "one stream" if slots == 1 else f"{slots} streams"
         self.described = (
             f"{self.name}: speech to text, {checkpoint.config.layers} layers in {weights}, {held} of sound, "
-            f"on {device.name}, loaded in {time.perf_counter() - start:.1f}s"
+            f"on {device.name}, loaded in {duration(time.perf_counter() - start)}"
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core import Columns, Device, Unavailable, Weights, open_device
+from golem_core import Columns, Device, Unavailable, Weights, duration, open_device
 from golem_laya.answers import act_features, softmax
 from golem_laya.checkpoint import Checkpoint
 from golem_laya.encoder import build
@@ -86,7 +86,7 @@ class Decider:
         )
         self.described = (
             f"{self.name}: {checkpoint.config.layers} layers, sequences of up to {longest} positions, "
-            f"on {device.name}, loaded in {time.perf_counter() - start:.1f}s"
+            f"on {device.name}, loaded in {duration(time.perf_counter() - start)}"
         )
 
     @classmethod
