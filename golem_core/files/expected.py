@@ -27,7 +27,13 @@ def block_tensors(index: int, shapes: dict[str, tuple[int, ...]]) -> Iterator[Te
 
 def check_tensors(file: ModelFile, specs: Iterable[TensorSpec], types: Collection[str] | None = None) -> None:
     """Raises BadFile naming the first tensor that is missing or not of its shape, and Unsupported for one that is of
-    none of `types`, where these are given."""
+    none of `types`, where these are given.
+
+    A bias or a scale that a file has beside a matrix of a block, and that is not expected, is Unsupported too: without
+    it the product would be another.
+    """
+    specs = list(specs)
+    expected = {spec.name for spec in specs}
     for spec in specs:
         weight = file.weights.get(spec.name)
         if weight is None and spec.optional:
@@ -40,3 +46,9 @@ def check_tensors(file: ModelFile, specs: Iterable[TensorSpec], types: Collectio
             raise Unsupported(
                 f"{file.path}: {spec.name} is of the type {weight.type}; {', '.join(types)} are computed with"
             )
+        stem = spec.name.removesuffix(".weight")
+        if stem == spec.name or "blk." not in stem:
+            continue
+        for beside in (f"{stem}.bias", f"{stem}.scale"):
+            if beside not in expected and file.weights.get(beside) is not None:
+                raise Unsupported(f"{file.path}: {beside} stands beside {spec.name}, and nothing here computes with it")

@@ -134,11 +134,18 @@ class Keys:
         return dims
 
     def rope_scale(self, *, linear: bool) -> float:
-        """What positions are multiplied by, 1 without scaling; the type `linear` is read only if asked for."""
-        kind, factor = self.meta.text("rope.scaling.type", "none"), self.positive("rope.scaling.factor", 1.0)
+        """What positions are multiplied by, 1 without scaling; the type `linear` is read only if asked for.
+
+        A factor without a type is linear, as in llama.cpp; older files have it under `rope.scale_linear`.
+        """
+        key = "rope.scale_linear" if "rope.scaling.factor" not in self.meta else "rope.scaling.factor"
+        factor = self.positive(key, 1.0)
+        kind = self.meta.text("rope.scaling.type", "none" if factor == 1 else "linear")
         if kind == "none":
             return 1.0
         if kind != "linear" or not linear:
             known = "'none' or 'linear'" if linear else "'none'"
+            if "rope.scaling.type" not in self.meta:
+                raise Unsupported(self.named(key, factor) + ", and positions are not scaled here")
             raise Unsupported(self.named("rope.scaling.type", repr(kind)) + f", {known} was expected")
         return 1 / factor

@@ -93,6 +93,25 @@ def test_positions_are_scaled_as_asked_for():
         Keys(a_file(rope__scaling__type="yarn")).rope_scale(linear=True)
 
 
+def test_a_factor_without_a_type_scales_positions():
+    for key in ("rope__scaling__factor", "rope__scale_linear"):
+        file = a_file(**{key: 4.0})
+        assert Keys(file).rope_scale(linear=True) == 1 / 4
+        with pytest.raises(Unsupported, match=rf"toy.{key.replace('__', '.')} is 4.0, and positions are not scaled"):
+            Keys(file).rope_scale(linear=False)
+        assert Keys(a_file(**{key: 1.0})).rope_scale(linear=False) == 1
+        assert Keys(a_file(**{key: 4.0, "rope__scaling__type": "none"})).rope_scale(linear=False) == 1
+
+
+@pytest.mark.parametrize("suffix", ["bias", "scale"])
+def test_a_bias_or_a_scale_that_nothing_computes_with_is_refused(suffix):
+    matrix, beside = "blk.1.attn_q.weight", f"blk.1.attn_q.{suffix}"
+    file = a_file(tensors={matrix: (4, 4), beside: (4,)})
+    with pytest.raises(Unsupported, match=rf"toy.gguf: {beside} stands beside {matrix}, and nothing here computes"):
+        check_tensors(file, [TensorSpec(matrix, (4, 4))])
+    check_tensors(file, [TensorSpec(matrix, (4, 4)), TensorSpec(beside, (4,), optional=True)])
+
+
 def test_a_tensor_that_is_missing_or_of_another_shape_is_named():
     specs = [*block_tensors(1, {"norm": (4,), "dt.bias": (2,)}), TensorSpec("output.weight", (9, 4), optional=True)]
     assert [spec.name for spec in specs] == ["blk.1.norm.weight", "blk.1.dt.bias", "output.weight"]

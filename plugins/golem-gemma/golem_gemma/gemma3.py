@@ -107,7 +107,7 @@ def attention(g: Graph, cfg: Gemma3Config, i: int, w: Weights, x: Value, togethe
     rope: dict[str, Any] = (
         {"base": cfg.rope_base, "dims": cfg.rope_dims, "scale": cfg.rope_scale}
         if window is None
-        else {"base": cfg.rope_base_window}
+        else {"base": cfg.rope_base_window, "dims": cfg.rope_dims}
     )
     q = g.rms_norm(g.linear(x, w.attn_q).heads(cfg.heads[i]), w.attn_q_norm, eps=cfg.eps)
     k = g.rms_norm(g.linear(x, w.attn_k).heads(cfg.kv_heads[i]), w.attn_k_norm, eps=cfg.eps)

@@ -29,6 +29,7 @@ from golem_core import (
 class Rope:
     base: float
     dims: int
+    scale: float = 1.0  # of positions
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Gemma4Config:
             width=keys.count("embedding_length"),
             eps=keys.positive("attention.layer_norm_rms_epsilon"),
             blocks=read_blocks(keys, count, dim, dim_window),
-            rope=Rope(keys.positive("rope.freq_base"), keys.rope_dims(dim)),
+            rope=Rope(keys.positive("rope.freq_base"), keys.rope_dims(dim), keys.rope_scale(linear=True)),
             rope_window=Rope(keys.positive("rope.freq_base_swa", 1e4), keys.rope_dims(dim_window, "_swa")),
             per_layer=keys.count("embedding_length_per_layer_input", 0, low=0),
             experts=experts,
@@ -199,7 +200,7 @@ def attention(
     """`together`: in blocks with a window, the rows of a picture see each other."""
     b, w = cfg.blocks[i], weights.blocks[i]
     rope: dict[str, Any] = (
-        {"base": cfg.rope.base, "dims": cfg.rope.dims, "factors": weights.rope_freqs}
+        {"base": cfg.rope.base, "dims": cfg.rope.dims, "scale": cfg.rope.scale, "factors": weights.rope_freqs}
         if b.window is None
         else {"base": cfg.rope_window.base, "dims": cfg.rope_window.dims}
     )

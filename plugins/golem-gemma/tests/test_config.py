@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGUFWriter
-from golem_gemma import gemma4
+from golem_gemma import gemma3, gemma4
 from golem_gemma.plugin import open_gemma3, open_gemma4
 
 from golem_core import BadFile, GolemError, Metadata, Unsupported, open_model
@@ -91,6 +91,30 @@ def test_sharing_with_no_block_to_share_is_refused(tmp_path):
 def test_rope_scaling_of_another_kind_is_refused(tmp_path):
     file = altered(tmp_path, "gemma3-linear-rope", keys={"rope.scaling.type": "yarn"})
     assert "gemma3.rope.scaling.type is 'yarn'" in refusal(file, Unsupported)
+
+
+def test_scaled_positions_of_gemma4_are_those_of_scaled_factors(tmp_path, load, compile, columns):
+    """In blocks that see everything, which have the factors; those with a window are not scaled, as in llama.cpp."""
+    model, logits = load("gemma4-e2b"), []
+    factors = model.file.weights.rope_freqs.dequantize()
+    scaling = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+    for changes in ({"keys": scaling}, {"tensors": {"rope_freqs.weight": 4 * factors}}):
+        file = altered(tmp_path, "gemma4-e2b", **changes)
+        graph = gemma4.build(gemma4.Gemma4Config.read(file, 384), file.weights)
+        logits.append(compile(graph).run(columns(model.tokens))["logits"].copy())
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4)
+    assert np.abs(logits[0] - model.expected["logits"]).max() > 1
+
+
+def test_as_many_components_are_turned_in_blocks_with_a_window(tmp_path, load, compile, columns):
+    """Within the window, and with one base, both kinds of blocks are the same."""
+    model, logits = load("gemma3"), []
+    for window in (0, 5):
+        keys = {"rope.dimension_count": 16, "rope.freq_base": 1e4, "attention.sliding_window": window}
+        file = altered(tmp_path, "gemma3", keys=keys)
+        graph = gemma3.build(gemma3.Gemma3Config.read(file, 384), file.weights)
+        logits.append(compile(graph).run(columns(model.tokens[:5]))["logits"].copy())
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4)
 
 
 def test_more_experts_used_than_there_are_is_refused(tmp_path):

@@ -68,7 +68,7 @@ class NomicConfig:
             ffn=keys.count("feed_forward_length"),
             heads=heads,
             eps=keys.positive("attention.layer_norm_epsilon"),
-            rope_base=keys.positive("rope.freq_base"),
+            rope_base=keys.positive("rope.freq_base", 1e4),
             pooling=pooling(keys),
             mixtures=mixtures,
             experts=experts,

@@ -63,6 +63,10 @@ def test_a_file_that_states_more_positions_than_the_model_was_trained_for_has_51
     assert plugin.open_nomic(altered(keys={"context_length": 100})).limit == 100
 
 
+def test_the_base_of_rotations_is_the_formats_where_a_file_has_none(altered, load):
+    assert type(load("nomic-moe").config).read(altered(keys={"rope.freq_base": None}), 96).rope_base == 1e4
+
+
 @pytest.mark.parametrize(
     "keys, kind, words",
     [

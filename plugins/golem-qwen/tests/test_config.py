@@ -100,6 +100,18 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(altered):
     assert "blk.1.attn_q_norm.weight" in message and "(16,)" in message and "(32,)" in message
 
 
+@pytest.mark.parametrize("name", ["qwen3-tied", "qwen35-tied"])
+def test_a_bias_of_a_file_is_not_left_out(altered, name):
+    file = altered(name, tensors={"blk.2.attn_k.bias": np.ones(4, np.float32)})
+    assert "blk.2.attn_k.bias stands beside blk.2.attn_k.weight" in refusal(file, Unsupported)
+
+
+@pytest.mark.parametrize("name", ["qwen3-tied", "qwen35-tied"])
+def test_a_factor_of_positions_is_not_left_out(altered, name):
+    file = altered(name, keys={"rope.scaling.factor": 4.0})
+    assert f"{name.partition('-')[0]}.rope.scaling.factor is 4.0" in refusal(file, Unsupported)
+
+
 def test_a_list_of_another_length_is_refused(altered):
     file = altered("qwen3-tied", keys={"feed_forward_length": [96, 96]})
     assert "qwen3.feed_forward_length is a list of 2" in refusal(file, BadFile)
