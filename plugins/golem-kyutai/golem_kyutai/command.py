@@ -30,11 +30,11 @@ def shared() -> list[click.Parameter]:
         ),
         click.Option(
             ["weights", "-stt-weights", "--stt-weights"],
-            type=click.Choice(["bf16", "q8_0", "q4_0"]),
+            type=click.Choice(["bf16", "q8_0", "q4_0"], case_sensitive=False),
             envvar="GOLEM_STT_WEIGHTS",
             default="q8_0",
             show_default=True,
-            help="How the language model's matrices are kept.",
+            help="How the language model's matrices are kept.  [GOLEM_STT_WEIGHTS]",
         ),
         click.Option(
             ["silence", "-silence", "--silence"],
@@ -74,7 +74,7 @@ def transcribe() -> click.Command:
             envvar="GOLEM_STT_PARALLEL",
             default=1,
             show_default=True,
-            help="Files at once.",
+            help="Files at once.  [GOLEM_STT_PARALLEL]",
         ),
         click.Argument(["files"], nargs=-1, required=True, metavar="FILE..."),
     ]

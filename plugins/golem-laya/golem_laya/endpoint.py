@@ -9,31 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
-from golem_core import Refusal, Server, note_request, unless_gone
+from golem_core import Server, note_request, unless_gone
 from golem_laya.decider import Decider, Decisions
+from golem_laya.plugin import PATH
 from golem_laya.questions import BadQuestion
 
-PATH = "/v1/systemone"
 BODY_LIMIT = 1 << 20
 QUESTIONS = 64
 
 
-def envelope(refusal: Refusal) -> Mapping[str, Any]:
-    return {"detail": refusal.message}
-
-
 def handler(server: Server, decider: Decider) -> Any:
     """The route handler."""
-    server.envelopes[PATH] = envelope
     turn = asyncio.Lock()
 
-    @post(PATH, status_code=200, name=PATH)
+    @post(PATH, status_code=200, name=PATH, request_max_body_size=None)  # `body` has the limit
     async def systemone(request: Request) -> Response[bytes]:
         """Typed decisions about a state."""
         state, questions = read(await body(request))

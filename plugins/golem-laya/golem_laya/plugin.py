@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import LoadProgress, Option, Part, Server, hookimpl
+from golem_core import LoadProgress, Option, Part, Refusal, Server, hookimpl
 
 if TYPE_CHECKING:
     import click
 
     from golem_laya.decider import Decider
+
+
+PATH = "/v1/systemone"
+
+
+def envelope(refusal: Refusal) -> Mapping[str, Any]:
+    """What every refusal looks like on this path, also where no checkpoint is loaded."""
+    return {"detail": refusal.message}
 
 
 @hookimpl
@@ -20,7 +28,7 @@ def golem_options() -> Iterable[Option]:
 
 @hookimpl
 def golem_parts() -> Iterable[Part]:
-    return [Part("laya", load, paths=("/v1/systemone",))]
+    return [Part("laya", load, paths=(PATH,))]
 
 
 def load(options: Mapping[str, Any]) -> Decider:
@@ -32,6 +40,7 @@ def load(options: Mapping[str, Any]) -> Decider:
 
 @hookimpl
 def golem_endpoints(server: Server) -> Iterable[Any]:
+    server.envelopes[PATH] = envelope
     decider = server.parts.get("laya")
     if decider is None:
         return []

@@ -33,13 +33,18 @@ NOUL = {"type": "noul", "instructions": "?"}
 
 
 @pytest.fixture
-def app(english, monkeypatch):
+def serving(monkeypatch):
+    """An application with these parts, of this package alone."""
     found = plugins.Plugins(entry_points=[])
     found.manager.register(plugin, "laya")
     monkeypatch.setattr(plugins, "installed", lambda: found)
     options = {option.name: option.default for option in CORE_OPTIONS} | {"addr": Address("127.0.0.1", 0)}
-    server = Server("laya", options, parts={"laya": english})
-    return application(server)
+    return lambda parts: application(Server("laya", options, parts=parts))
+
+
+@pytest.fixture
+def app(english, serving):
+    return serving({"laya": english})
 
 
 @pytest.fixture
@@ -121,6 +126,13 @@ def test_other_refusals_have_the_same_envelope(client):
     assert refused.status_code == 405 and "POST" in refused.json()["detail"]
 
 
+def test_without_a_checkpoint_the_path_says_how_to_load_one(serving):
+    with TestClient(serving({}), base_url="http://localhost") as client:
+        refused = ask(client)
+    assert refused.status_code == 404 and list(refused.json()) == ["detail"]
+    assert "start with -laya DIR" in refused.json()["detail"]
+
+
 def test_sixty_four_questions_are_answered_and_sixty_five_refused(client):
     answered = ask(client, questions={f"q{i}": NOUL for i in range(64)})
     assert answered.status_code == 200 and len(answered.json()["answers"]) == 64
@@ -133,8 +145,9 @@ def test_a_mebibyte_is_read_and_one_byte_more_refused(client):
     body = json.dumps({"state": "x" * ((1 << 20) - len(empty)), "questions": {"q": NOUL}})
     assert len(body) == 1 << 20
     assert client.post("/v1/systemone", content=body).status_code == 200
-    refused = client.post("/v1/systemone", content=body + " ")
-    assert (refused.status_code, refused.json()) == (413, {"detail": "request body too large"})
+    for longer in (body + " ", "x" * (70 << 20)):
+        refused = client.post("/v1/systemone", content=longer)
+        assert (refused.status_code, refused.json()) == (413, {"detail": "request body too large"})
 
 
 @pytest.mark.parametrize(
