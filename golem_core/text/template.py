@@ -29,10 +29,11 @@ LONGEST_JSON = 8 << 20
 class ChatTemplate:
     """A compiled template.  `source`: Jinja text. Raises BadFile if it is too long or is not Jinja.
 
-    `bos_token`, `eos_token`: texts that the template may write.  Safe to use from several threads.
+    `bos_token`, `eos_token`: texts that the template may write.  `with_tools`: the template to use in its place where
+    there are tools.  Safe to use from several threads.
     """
 
-    def __init__(self, source: str, *, bos_token: str, eos_token: str):
+    def __init__(self, source: str, *, bos_token: str, eos_token: str, with_tools: ChatTemplate | None = None):
         from jinja2 import TemplateError
 
         from golem_core.text.sandbox import budget
@@ -40,6 +41,7 @@ class ChatTemplate:
         if len(source) > LONGEST_SOURCE:
             raise BadFile(f"the chat template has {len(source)} characters; {LONGEST_SOURCE} are allowed")
         self.source = source
+        self._with_tools = with_tools
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
             with budget():
@@ -51,20 +53,24 @@ class ChatTemplate:
             raise BadFile(f"the chat template can't be compiled: {_words(error)}") from error
 
     @classmethod
-    def of(cls, source: str, tokenizer: Tokenizer) -> ChatTemplate:
+    def of(cls, source: str, tokenizer: Tokenizer, with_tools: ChatTemplate | None = None) -> ChatTemplate:
         """The template `source` for the vocabulary of `tokenizer`, whose begin and end tokens it may write."""
         bos, eos = ("" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos, tokenizer.eos))
-        return cls(source, bos_token=bos, eos_token=eos)
+        return cls(source, bos_token=bos, eos_token=eos, with_tools=with_tools)
 
     @classmethod
     def read(cls, metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
-        """The file's own template, `tokenizer.chat_template`, or None; BadFile where the key holds no text."""
-        source = metadata.text("tokenizer.chat_template", "")
-        return cls.of(source, tokenizer) if source else None
+        """The file's own template, `tokenizer.chat_template`, or None; BadFile where the key holds no text.
+
+        `tokenizer.chat_template.tool_use` is the one that some files have for conversations with tools.
+        """
+        source, tool_use = (metadata.text(f"tokenizer.chat_template{name}", "") for name in ("", ".tool_use"))
+        with_tools = cls.of(tool_use, tokenizer) if source and tool_use else None
+        return cls.of(source, tokenizer, with_tools) if source else None
 
     def takes(self, variable: str) -> bool:
         """Whether the template looks at `variable`, such as "tools"."""
-        return variable in self._variables
+        return variable in self._variables or (self._with_tools is not None and self._with_tools.takes(variable))
 
     def render(
         self,
@@ -83,6 +89,8 @@ class ChatTemplate:
 
         from golem_core.text.sandbox import budget
 
+        if tools and self._with_tools is not None:
+            return self._with_tools.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, **kwargs)
         variables = {
             **self._tokens,
             **kwargs,

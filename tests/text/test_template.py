@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import jinja2
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from golem_core.errors import BadFile, BadRequest
-from golem_core.text import ChatTemplate, sandbox
+from golem_core.files import Metadata
+from golem_core.text import ChatTemplate, Tokenizer, sandbox
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -37,6 +40,22 @@ def test_a_conversation_is_rendered_with_its_marks():
 
 def test_no_tools_are_none():
     assert render("{{ tools is none }}", tools=[]) == render("{{ tools is none }}") == "True"
+
+
+def test_conversations_with_tools_are_written_by_the_template_that_a_file_has_for_them():
+    facts = {
+        "tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}",
+        "tokenizer.chat_template.tool_use": "{{ bos_token }}{{ tools[0] }} {{ messages[0].content }}{{ tone }}",
+        "tokenizer.chat_template.rag": "{{ documents }}",
+    }
+    tokenizer = cast(Tokenizer, SimpleNamespace(bos=0, eos=None, token_text=["<s>"].__getitem__))
+    template = ChatTemplate.read(Metadata("file", facts), tokenizer)
+    assert template is not None and template.takes("tools") and not template.takes("documents")
+    assert template.render(USER) == template.render(USER, tools=[]) == "<s>hi"
+    assert template.render(USER, tools=[{"f": 1}], tone="!") == "<s>{'f': 1} hi!"
+    del facts["tokenizer.chat_template.tool_use"]
+    template = ChatTemplate.read(Metadata("file", facts), tokenizer)
+    assert template is not None and not template.takes("tools")
 
 
 def test_further_variables_reach_the_template():
