@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from golem_core.errors import BadRequest
-from golem_core.text.tokenizer import LONE, SURROGATE
+from golem_core.text.utf8 import LONE, SURROGATE
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel

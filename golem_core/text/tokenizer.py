@@ -18,7 +18,7 @@ import numpy as np
 from golem_core.errors import BadFile, BadRequest, Unsupported
 from golem_core.files import Metadata
 from golem_core.text.specials import SpecialCutter
-from golem_core.text.utf8 import Utf8Assembler
+from golem_core.text.utf8 import LONE, SURROGATE, Utf8Assembler
 from golem_core.text.vocabulary import (
     BYTE,
     CONTROL,
@@ -34,9 +34,6 @@ from golem_core.text.vocabulary import (
 _LONGEST_CHARACTER = 4  # bytes
 _BATCH = 256
 """Texts that a library is handed at once; of more, its results don't stay in the processor's caches."""
-SURROGATE = re.compile("[\ud800-\udfff]")
-LONE = "\ud800"
-"""What may be put into the text of a special token to keep it from being one."""
 _OTHERS = re.compile("[\ud801-\udfff]")
 
 

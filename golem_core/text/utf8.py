@@ -1,8 +1,14 @@
-"""Characters out of tokens: tokens are bytes, and a character may span several of them."""
+"""Characters out of tokens: tokens are bytes, and a character may span several of them; and surrogates, which no text
+has."""
 
 from __future__ import annotations
 
 import codecs
+import re
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+LONE = "\ud800"
+"""What may be put into the text of a special token to keep it from being one."""
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 

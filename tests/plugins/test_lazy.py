@@ -7,10 +7,13 @@ import importlib
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+ALL = [f"golem-{name}" for name in ("gemma", "kyutai", "krea2", "laya", "llama", "nomic", "qwen", "vulkan")]
+OWN = [name for name in ALL if find_spec(name.replace("-", "_"))]
 LAZY = ("golem_core", "golem_core.engine", "golem_core.text", "golem_core.sampling.grammar")
 
 
@@ -40,14 +43,18 @@ def test_a_name_that_is_not_there_is_an_error() -> None:
 
 def loaded(program: str) -> set[str]:
     code = f"import sys\n{program}\nprint(*sys.modules)"
-    variables = os.environ | {"GOLEM_PLUGINS": "golem-gemma,golem-llama,golem-qwen"}
+    variables = os.environ | {"GOLEM_PLUGINS": ",".join(OWN)}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
     "program",
-    ["import golem_core.cli", "from golem_core import plugins; plugins.installed(); plugins.options()"],
+    [
+        "import golem_core.cli",
+        "from golem_core import plugins; plugins.installed(); plugins.options()",
+        "from golem_core import Architecture, DeviceType, Option, Part, Server, hookimpl",
+    ],
 )
 def test_the_command_line_and_the_plugins_load_no_library_for_models_or_servers(program) -> None:
     heavy = {"numpy", "litestar", "uvicorn", "msgspec", "asyncio", "llvmlite", "jinja2", "lark", "llguidance", "rich"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import GolemError, Option, Part, Server, hookimpl
+from golem_core import GolemError, Option, Part, hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from golem_core import Server
     from golem_krea2.noise import Source
     from golem_krea2.studio import Studio
 

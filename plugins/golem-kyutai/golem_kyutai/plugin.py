@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import LoadProgress, Option, Part, Server, hookimpl
+from golem_core import LoadProgress, Option, Part, hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from golem_core import Server
     from golem_kyutai.transcriber import Transcriber
 
 

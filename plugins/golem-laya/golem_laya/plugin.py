@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import LoadProgress, Option, Part, Refusal, Server, hookimpl
+from golem_core import LoadProgress, Option, Part, Refusal, hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from golem_core import Server
     from golem_laya.decider import Decider
 
 

@@ -1,12 +1,17 @@
-"""The hooks: what golem-nomic opens."""
+"""The hooks: what golem-nomic opens.
+
+Plugins are imported at every start, so what a model needs is imported when one is opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from typing import TYPE_CHECKING
 
-from golem_core import Architecture, Embedder, ModelFile, check_tensors, hookimpl, tokenizer_from_metadata
-from golem_nomic.model import NomicConfig, build
+from golem_core import Architecture, Embedder, hookimpl
+
+if TYPE_CHECKING:
+    from golem_core import ModelFile
 
 
 @hookimpl
@@ -15,17 +20,6 @@ def golem_architectures() -> Iterable[Architecture]:
 
 
 def open_nomic(file: ModelFile) -> Embedder:
-    tokenizer = tokenizer_from_metadata(file.metadata)
-    cfg = NomicConfig.read(file, tokenizer.vocab_size)
-    check_tensors(file, cfg.tensors())
-    return Embedder(
-        name=file.path.name.removesuffix(".gguf"),
-        architecture=file.architecture,
-        vocab_size=cfg.vocabulary,
-        dimensions=cfg.width,
-        limit=cfg.context,
-        build=partial(build, cfg, file.weights),
-        tokenizer=tokenizer,
-        file=file,
-        matryoshka=True,
-    )
+    from golem_nomic import opening
+
+    return opening.open_nomic(file)
