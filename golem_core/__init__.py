@@ -96,12 +96,12 @@ if TYPE_CHECKING:
     from golem_core.server.bodies import shown as shown
     from golem_core.server.bodies import whole as whole
     from golem_core.server.disconnect import unless_gone as unless_gone
-    from golem_core.server.errors import Refusal as Refusal
     from golem_core.server.errors import refusal_of as refusal_of
     from golem_core.server.log import duration as duration
     from golem_core.server.log import note_refusal as note_refusal
     from golem_core.server.log import note_request as note_request
     from golem_core.server.openapi import described as described
+    from golem_core.server.refusal import Refusal as Refusal
     from golem_core.server.sse import ByteStream as ByteStream
     from golem_core.text import Call as Call
     from golem_core.text import Calls as Calls
@@ -157,8 +157,9 @@ else:
             "golem_core.server.app": "Server",
             "golem_core.server.bodies": "read_body shown whole",
             "golem_core.server.disconnect": "unless_gone",
-            "golem_core.server.errors": "Refusal refusal_of",
+            "golem_core.server.errors": "refusal_of",
             "golem_core.server.log": "duration note_refusal note_request",
+            "golem_core.server.refusal": "Refusal",
             "golem_core.server.openapi": "described",
             "golem_core.server.sse": "ByteStream",
         },

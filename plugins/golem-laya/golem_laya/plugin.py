@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from golem_core import LoadProgress, Option, Part, Refusal, hookimpl
+from golem_core import LoadProgress, Option, Part, hookimpl
 
 if TYPE_CHECKING:
     import click
 
-    from golem_core import Server
+    from golem_core import Refusal, Server
     from golem_laya.decider import Decider
 
 
