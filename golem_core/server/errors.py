@@ -106,4 +106,4 @@ def _methods(app: Litestar, path: str) -> list[str]:
             for component, part in zip(components, parts, strict=True)
         ):
             found |= set(getattr(route, "methods", ()))
-    return sorted(found)
+    return sorted(found | {"HEAD"} if "GET" in found else found)

@@ -134,14 +134,17 @@ def handlers(server: Server) -> list[Any]:
 
     @cache
     def held() -> Mapping[str, _Held]:
-        """What is loaded, by name; the first of two with one name."""
+        """What is loaded, by name, the conversation model first; the first of two with one name."""
         found = []
         if server.chat is not None:
             found.append(_Held(server.name, server.chat.model.file, server.chat.device, server.chat.slot_context))
         if (embedder := embedder_of(server)) is not None:
             model = embedder.loaded.model
             found.append(_Held(embedder.name, model.file, embedder.device, model.limit))
-        return {each.name: each for each in reversed(found)}
+        named: dict[str, _Held] = {}
+        for each in found:
+            named.setdefault(each.name, each)
+        return named
 
     @cache
     def tag(name: str) -> Mapping[str, Any]:

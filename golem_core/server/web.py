@@ -94,7 +94,10 @@ def unloaded(server: Server) -> dict[str, str]:
 
 
 class _HeadAsGet:
-    """ASGI middleware that answers HEAD with the headers of GET; the HTTP layer leaves the body out."""
+    """ASGI middleware that answers HEAD with the headers of GET; the HTTP layer leaves the body out.
+
+    Where an answer lists the methods of a path, HEAD stands beside GET.
+    """
 
     def __init__(self, app: Any):
         self.app = app
@@ -102,7 +105,22 @@ class _HeadAsGet:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
-        await self.app(scope, receive, send)
+
+        async def listing(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = [
+                    (name, _with_head(value) if name == b"allow" else value)
+                    for name, value in message.get("headers", ())
+                ]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self.app(scope, receive, listing)
+
+
+def _with_head(methods: bytes) -> bytes:
+    found = set(methods.replace(b",", b" ").split())
+    return b", ".join(sorted(found | {b"HEAD"} if b"GET" in found else found))
 
 
 class Runner(uvicorn.Server):

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from fake_embedder import DIMENSIONS, END, POISON, FakeDevice, fake_embedder, vector
+from ollama_helpers import filed
 
 from golem_core.embedder import unit
 from golem_core.server import embedding
@@ -337,6 +338,17 @@ def test_the_models_are_listed_with_their_counts(served):
     (only,) = served.alone.client.get("/v1/models").json()["data"]
     assert (only["id"], only["meta"]) == ("fake-embedder", counts)
     assert served.live.client.get("/v1/models/fake-embedder").json()["meta"] == counts
+
+
+def test_all_lists_begin_with_the_conversation_model(served, tmp_path):
+    filed(served.live, tmp_path)
+    for path, models, name in (
+        ("/v1/models", "data", "id"),
+        ("/api/tags", "models", "name"),
+        ("/api/ps", "models", "name"),
+    ):
+        listed = served.live.client.get(path).json()[models]
+        assert [each[name] for each in listed] == ["tiny-echo", "fake-embedder"]
 
 
 def test_ollamas_lists_have_the_embedder(served):

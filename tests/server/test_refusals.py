@@ -256,8 +256,10 @@ def test_a_wrong_method_is_a_405_that_names_the_right_ones(module_live) -> None:
     assert "POST" in response.headers["allow"]
     assert response.json()["error"]["type"] == "invalid_request_error"
     assert "POST" in response.json()["error"]["message"]
-    assert module_live.client.delete("/v1/models/tiny-echo").status_code == 405
-    assert "GET" in module_live.client.delete("/v1/models/tiny-echo").headers["allow"]
+    for path in ("/v1/models", "/v1/models/tiny-echo", "/api/tags"):
+        refused = module_live.client.delete(path)
+        assert refused.status_code == 405 and refused.headers["allow"] == "GET, HEAD, OPTIONS"
+        assert "it takes GET, HEAD, OPTIONS" in refused.text
 
 
 def test_head_has_the_headers_of_get_and_no_body(module_live) -> None:
@@ -274,8 +276,9 @@ def test_head_has_the_headers_of_get_and_no_body(module_live) -> None:
 def test_options_lists_the_methods(module_live) -> None:
     response = module_live.client.options("/v1/chat/completions")
     assert response.status_code == 204
-    assert "POST" in response.headers["allow"]
+    assert response.headers["allow"] == "OPTIONS, POST"
     assert "access-control-allow-origin" not in response.headers
+    assert module_live.client.options("/v1/models").headers["allow"] == "GET, HEAD, OPTIONS"
 
 
 def test_models_lists_the_one_model(module_live) -> None:
