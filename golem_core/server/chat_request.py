@@ -227,7 +227,8 @@ def _template_settings(request: ChatRequest) -> dict[str, Any]:
     settings: dict[str, Any] = {"enable_thinking": request.reasoning_effort not in (None, "none")}
     if settings["enable_thinking"]:
         settings["reasoning_effort"] = request.reasoning_effort
-    settings |= request.chat_template_kwargs or {}
+    given = request.chat_template_kwargs or {}
+    settings |= {name: value for name, value in given.items() if (name, value) != ("enable_thinking", None)}
     for name, kinds in (("enable_thinking", (bool,)), ("preserve_thinking", (bool, type(None)))):
         if name in settings and not isinstance(settings[name], kinds):
             raise BadRequest(

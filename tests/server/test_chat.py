@@ -125,9 +125,9 @@ def test_sampling_follows_the_model_unless_the_request_names_a_value(live) -> No
 
 
 def test_null_is_absent_for_every_optional_field(live) -> None:
-    names = "tools tool_choice stream stream_options max_tokens temperature top_p top_k min_p seed repeat_penalty"
-    names += " repeat_last_n frequency_penalty presence_penalty logit_bias stop response_format grammar json_schema"
-    names += " chat_template_kwargs reasoning_effort n logprobs model user"
+    names = "tools tool_choice stream stream_options max_completion_tokens max_tokens temperature top_p top_k min_p"
+    names += " seed repeat_penalty repeat_last_n frequency_penalty presence_penalty logit_bias stop response_format grammar"
+    names += " json_schema chat_template_kwargs reasoning_effort n logprobs model user"
     assert live.chat(**dict.fromkeys(names.split())).status_code == 200
 
 
@@ -199,6 +199,8 @@ def test_thinking_is_off_unless_asked_for(live) -> None:
         ({"reasoning_effort": "none"}, {"enable_thinking": False}),
         (high, {"enable_thinking": True} | high),
         (high | {"chat_template_kwargs": {"enable_thinking": False}}, {"enable_thinking": False} | high),
+        (high | {"chat_template_kwargs": {"enable_thinking": None}}, {"enable_thinking": True} | high),
+        ({"chat_template_kwargs": {"enable_thinking": None}}, {"enable_thinking": False}),
     ):
         live.chat(**fields)
         assert template.calls[-1][1] == settings
