@@ -176,6 +176,14 @@ def test_a_tone_keeps_its_shape():
     assert np.abs(np.concatenate(list(resampled([high], 48_000, 24_000)))[1000:-1000]).max() < 4e-4
 
 
+def test_rates_with_nothing_in_common_take_little_more_than_their_weights():
+    tracemalloc.start()
+    weights = Resampler(191_999, 24_000)._weights
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(weights) == 24_000 and peak < weights.nbytes + 32e6
+
+
 class Endless(io.RawIOBase):
     """A WAV file of hours that lies nowhere."""
 

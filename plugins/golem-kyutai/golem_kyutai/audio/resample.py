@@ -72,12 +72,17 @@ class Resampler:
 
 def _weights(phases: int, reach: int, half: float) -> np.ndarray:
     """(phases, 2 reach + 2) weights of the samples from `reach` before a result's place on, each row adding up to 1."""
-    x = np.arange(-reach, reach + 2)[None] - np.arange(phases)[:, None] / phases
-    u = x / half
-    t = np.pi * (u + 1)
-    window = np.where(np.abs(u) < 1, 0.42 - 0.5 * np.cos(t) + 0.08 * np.cos(2 * t), 0.0)
-    weights = np.sinc(x * CROSSINGS / half) * window
-    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    taps = np.arange(-reach, reach + 2)
+    found = np.empty((phases, len(taps)), np.float32)
+    step = max(1, AT_ONCE // len(taps))
+    for start in range(0, phases, step):
+        x = taps - np.arange(start, min(start + step, phases))[:, None] / phases
+        u = x / half
+        t = np.pi * (u + 1)
+        window = np.where(np.abs(u) < 1, 0.42 - 0.5 * np.cos(t) + 0.08 * np.cos(2 * t), 0.0)
+        weights = np.sinc(x * CROSSINGS / half) * window
+        found[start : start + step] = weights / weights.sum(1, keepdims=True)
+    return found
 
 
 def resampled(pieces: Iterable[np.ndarray], source: int, target: int) -> Iterator[np.ndarray]:
