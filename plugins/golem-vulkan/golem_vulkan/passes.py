@@ -39,8 +39,8 @@ FIRST, END, SHARE, LAST, RUN = 4, 5, 6, 7, 8
 """Where five of them stand."""
 RUNS_READERS = ("attend_columns", "attend_fragments", "causal_conv1d", "delta_net", "pool", "prepend")
 """Kernels that ask which columns belong together; so does every step that is given the rows "runs"."""
-BEHIND = 12 << 20
-"""Bytes of the arena behind all that lies in it: products read up to 80 rows of fragments that aren't there."""
+BEHIND = 16 << 20
+"""Bytes of the arena behind all that lies in it: products read up to 128 rows of fragments that aren't there."""
 HEAD = 8
 """Words before the facts: the count, and seven unused."""
 

@@ -19,14 +19,36 @@ from golem_vulkan.lowering.forms import F32, FRAGMENTS, HALF_SCALE, convolves_in
 from golem_vulkan.steps import NOTHING, Matrix, Planes, Rows, launch, vector
 from golem_vulkan.target import THREADS, Target, groups_of
 
-TILES = (((96, 128, 48, 64), 3, 1.0), ((64, 128, 32, 64), 4, 0.95), ((64, 64, 32, 32), 8, 0.75))
-"""Columns and rows of a workgroup's part of a product, and of a subgroup's part of that; how many such workgroups a
-core holds; and how much is done in a time."""
-MOST_ROWS = max(tile[1] for tile, _, _ in TILES)
+
+@dataclass(frozen=True)
+class Tile:
+    """A workgroup's part of a product."""
+
+    shape: tuple[int, int, int, int]
+    """Its columns and rows, and those of a subgroup's part of it."""
+    together: int
+    """How many such workgroups a core holds."""
+    speed: float
+    """How much is done in a time."""
+    large: bool = False
+    """Only where every core gets as many as it holds."""
+
+
+TILES = (
+    Tile((144, 256, 48, 64), 1, 1.0, large=True),
+    Tile((96, 128, 48, 64), 3, 0.97),
+    Tile((64, 128, 32, 64), 4, 0.95),
+    Tile((64, 64, 32, 32), 8, 0.75),
+)
+MOST_ROWS = max(tile.shape[1] for tile in TILES)
+STRIP = 4
+"""Sixteens of rows whose fragments take turns in a widened weight, as `shaders/gemm_fragments.comp` reads them."""
 MAP_TILE = (64, 96, 32, 48)
 """Of a convolution: places of a workgroup, and outputs, and the same of a subgroup."""
 CORES = 132
 """That tiles are chosen for."""
+WIDENED = 4
+"""Units of a row of floats that a thread widens its share of."""
 
 
 @dataclass
@@ -64,11 +86,13 @@ def emit(target: Target, p: Planner, node: Node, x: Operand, y: Operand, addend:
     """`addend`: rows like those of y, which may be those of y, that are added to the product."""
     w, columns, row = node["weight"], p.capacity[y.rows], 64 * row_units(node["weight"])
     tile, slab = shape(columns, w.rows, row, target.slab)
-    size = target.subgroup * (tile[0] // tile[2]) * (tile[1] // tile[3])
+    across, down, *own = tile.shape
+    size = target.subgroup * (across // own[0]) * (down // own[1])
     whole = slab >= w.rows
-    for first, rows, widened in [(0, w.rows, together(target, p, node))] if whole else slabs(target, p, w, slab):
+    pieces = [(0, w.rows, together(target, p, node))] if whole else slabs(target, p, w, slab, STRIP)
+    for first, rows, widened in pieces:
         launch(
-            p, "gemm_fragments", (size, *tile), (groups_of(columns, tile[0]), groups_of(rows, tile[1])),
+            p, "gemm_fragments", (size, *tile.shape), (groups_of(columns, across), groups_of(rows, down)),
             widened, x, replace(y, start=y.start + 4 * first), Rows(y.rows), vector(node["bias"], first),
             replace(addend, start=addend.start + 4 * first) if addend else NOTHING,
             rows, row_units(w), y.stride, HALF_SCALE * number_of(w),
@@ -109,7 +133,7 @@ def together(target: Target, p: Planner, node: Node) -> Operand:
         start, place = 0, plan.workspace(p, group)
         for each in group:
             plan.waiting[each] = replace(place, start=place.start + start)
-            widen(p, each["weight"], 0, each["weight"].rows, plan.waiting[each])
+            widen(p, each["weight"], 0, each["weight"].rows, plan.waiting[each], STRIP)
             start += widened_bytes(each["weight"])
     plan.pending[plan.owner.pop(node)] -= 1
     return plan.waiting.pop(node)
@@ -155,19 +179,23 @@ def widened_bytes(w: Weight) -> int:
     return 64 * row_units(w) * groups_of(w.rows, MOST_ROWS) * MOST_ROWS
 
 
-def slabs(target: Target, p: Planner, w: Weight, slab: int) -> Iterator[tuple[int, int, Operand]]:
-    """Widens so many rows of a weight at a time: the first of them, how many there are, and where they lie."""
+def slabs(target: Target, p: Planner, w: Weight, slab: int, strip: int = 1) -> Iterator[tuple[int, int, Operand]]:
+    """Widens so many rows of a weight at a time: the first of them, how many there are, and where they lie.
+
+    Fragments of `strip` sixteens of rows take turns.
+    """
     plan = Widening.of(target, p)
     for first in range(0, w.rows, slab):
         rows, place = min(slab, w.rows - first), plan.workspace(p, [])
-        widen(p, w, first, rows, place)
+        widen(p, w, first, rows, place, strip)
         yield first, rows, place
 
 
-def widen(p: Planner, w: Weight, first: int, rows: int, place: Operand) -> None:
-    blocks = row_units(w)
+def widen(p: Planner, w: Weight, first: int, rows: int, place: Operand, strip: int) -> None:
+    blocks, layout = row_units(w), layout_of(w)
+    threads = 32 * groups_of(blocks, WIDENED) if layout.floats else 8 * blocks  # for sixteen rows
     launch(
-        p, f"widen_{layout_of(w).name}", (THREADS,), (groups_of(groups_of(rows, 16) * 8 * blocks, THREADS),),
+        p, f"widen_{layout.name}", (THREADS, strip), (groups_of(groups_of(rows, 16) * threads, THREADS),),
         Matrix(w), replace(place, writes=True), Planes(w), w.rows, blocks, first, rows,
     )  # fmt: skip
 
@@ -177,21 +205,25 @@ def number_of(w: Weight) -> float:
     return 256.0 * w.scale if w.type == "F8_E4M3" else 1.0
 
 
-def shape(columns: int, rows: int, row: int, most: int) -> tuple[tuple[int, int, int, int], int]:
+def shape(columns: int, rows: int, row: int, most: int) -> tuple[Tile, int]:
     """The tile that takes the least time, and the rows of a slab: as many as leave the fewest cores idle at its end.
 
     A widened row has `row` bytes, a slab `most` of them.
     """
 
-    def rounds(tile: tuple[int, int, int, int], rows: int) -> int:
-        return groups_of(groups_of(columns, tile[0]) * groups_of(rows, tile[1]), CORES)
+    def count(tile: Tile, rows: int) -> int:
+        return groups_of(columns, tile.shape[0]) * groups_of(rows, tile.shape[1])
 
-    def time(choice: tuple[tuple[int, int, int, int], int, float]) -> float:
-        tile, together, speed = choice
-        return max(rounds(tile, rows), together) * tile[0] * tile[1] / speed
+    def rounds(tile: Tile, rows: int) -> int:
+        return groups_of(count(tile, rows), CORES * tile.together) * tile.together
 
-    tile = min(TILES, key=time)[0]
-    tiles, fitting = groups_of(rows, tile[1]), max(1, most // (row * tile[1]))
+    def time(tile: Tile) -> float:
+        return rounds(tile, rows) * tile.shape[0] * tile.shape[1] / tile.speed
+
+    fit = [tile for tile in TILES if not tile.large or count(tile, rows) >= CORES * tile.together]
+    tile = min(fit, key=time)
+    down = tile.shape[1]
+    tiles, fitting = groups_of(rows, down), max(1, most // (row * down))
     if tiles > fitting:
-        tiles = min(range(fitting, fitting // 2, -1), key=lambda n: rounds(tile, n * tile[1]) / n)
-    return tile, tiles * tile[1]
+        tiles = min(range(fitting, fitting // 2, -1), key=lambda n: rounds(tile, n * down) / n)
+    return tile, tiles * down

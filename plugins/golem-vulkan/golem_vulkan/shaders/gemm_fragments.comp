@@ -4,7 +4,7 @@
 #include "fragments.glsl"
 // Products of rows of a matrix with many columns, both as fragments of float16 (`fragments.glsl`): a workgroup has
 // TILE_COLUMNS x TILE_ROWS results, a subgroup COLUMNS x ROWS of them, which it keeps to itself; nothing is shared but
-// the caches.
+// the caches.  Of the matrix, fragments of `STRIP` sixteens of rows take turns, so that a subgroup finds its own in a row.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint TILE_COLUMNS = 96;
 layout(constant_id = 2) const uint TILE_ROWS = 128;
@@ -18,6 +18,7 @@ layout(push_constant) uniform P {
   uint y_stride;
   float by;              // what sums are multiplied by
 } p;
+const uint STRIP = 4;  // as `lowering/wide.py` has it
 const uint ACROSS = COLUMNS / 16, DOWN = ROWS / 16;
 
 void put_two(uint column, uint row, uint count, vec2 x) {
@@ -47,17 +48,18 @@ void main() {
   SUMS sum[ACROSS * DOWN];
   [[unroll]] for (uint i = 0; i < ACROSS * DOWN; ++i) sum[i] = SUMS(0.0);
   uint64_t next = p.blocks * 1024ul;  // from sixteen rows to the sixteen after them
-  uint64_t x = p.x + column0 / 16 * next + 16 * lane, w = p.w + row0 / 16 * next + 16 * lane;
+  uint64_t x = p.x + column0 / 16 * next + 16 * lane;
+  uint64_t w = p.w + (row0 / 16 / STRIP * STRIP) * next + row0 / 16 % STRIP * 512 + 16 * lane;
   for (uint b = 0; b < p.blocks; ++b) {
     [[unroll]] for (uint half_ = 0; half_ < 2; ++half_) {
       LEFT a[ACROSS];
       RIGHT c[DOWN];
       [[unroll]] for (uint i = 0; i < ACROSS; ++i) a[i] = left(U4(x + i * next).v[0]);
-      [[unroll]] for (uint j = 0; j < DOWN; ++j) c[j] = right(U4(w + j * next).v[0]);
+      [[unroll]] for (uint j = 0; j < DOWN; ++j) c[j] = right(U4(w + j * 512).v[0]);
       [[unroll]] for (uint j = 0; j < DOWN; ++j)
         [[unroll]] for (uint i = 0; i < ACROSS; ++i) sum[i * DOWN + j] = coopMatMulAdd(a[i], c[j], sum[i * DOWN + j]);
       x += 512;
-      w += 512;
+      w += STRIP * 512;
     }
   }
   [[unroll]] for (uint i = 0; i < ACROSS; ++i)

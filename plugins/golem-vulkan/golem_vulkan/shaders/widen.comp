@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "formats.glsl"
-// Rows of a matrix as fragments (`fragments.glsl`) of float16, F8_E4M3 as a 256th of its codes' numbers: a thread has
-// one unit of two rows.
+// Rows of a matrix as fragments (`fragments.glsl`) of float16, F8_E4M3 as a 256th of its codes' numbers.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint TOGETHER = 1;  // sixteens of rows whose fragments take turns
 layout(push_constant) uniform P {
   uint64_t w, y;
   uint wh, ws, wd;
@@ -12,35 +12,55 @@ layout(push_constant) uniform P {
   uint first, rows;      // of those that are wanted
 } p;
 
-#ifdef FLOATS
-struct Taken { uvec2 four[8]; };
-Taken take(Weights w, uint u) {
-  Taken t;
-  [[unroll]] for (uint k = 0; k < 8; ++k) {
-#if defined(F8_E4M3)
-    t.four[k] = halves_of_bytes(U1(w.q).v[8 * u + k]);
-#elif defined(F16)
-    t.four[k] = U2(w.q).v[8 * u + k];
-#else
-    vec4 x = clamp(fetch_floats(w, u, k), -65504.0, 65504.0);
-    t.four[k] = uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
-#endif
-  }
-  return t;
+// Where the two fragments of a unit of sixteen rows lie, and bytes from the first to the second.
+uint64_t place(uint sixteen, uint b) {
+  return p.y + (uint64_t(sixteen / TOGETHER) * p.blocks + b) * (TOGETHER * 1024) + sixteen % TOGETHER * 512;
 }
-#define four_at(t, k) t.four[k]
-#else
-#define Taken Unit
-#define take fetch
-#define four_at(t, k) halves_of(t, k)
-#endif
+const uint HALF = TOGETHER * 512;
 
+#ifdef FLOATS
+const uint EACH = 4;
+
+// Four entries.
+uvec2 four(Weights w, uint u, uint k) {
+#if defined(F8_E4M3)
+  return halves_of_bytes(U1(w.q).v[8 * u + k]);
+#elif defined(F16)
+  return U2(w.q).v[8 * u + k];
+#else
+  vec4 x = clamp(fetch_floats(w, u, k), -65504.0, 65504.0);
+  return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
+#endif
+}
+
+// A thread has the share of one invocation in `EACH` units of sixteen rows.
+void main() {
+  uint i = gl_GlobalInvocationID.x, lane = i % 32, parts = (p.blocks + EACH - 1) / EACH, sixteen = i / 32 / parts;
+  if (16 * sixteen >= p.rows) return;
+  uint first = i / 32 % parts * EACH, row = p.first + 16 * sixteen + lane / 4, k = lane % 4;
+  Weights w = planes(p.w, p.wh, p.ws, p.wd);
+  uint upper = min(row, p.outputs - 1) * p.blocks, lower = min(row + 8, p.outputs - 1) * p.blocks;
+  uvec4 found[2 * EACH];
+  [[unroll]] for (uint e = 0; e < EACH; ++e) {
+    uint b = min(first + e, p.blocks - 1);
+    [[unroll]] for (uint h = 0; h < 2; ++h)
+      found[2 * e + h] = uvec4(four(w, upper + b, 4 * h + k), four(w, lower + b, 4 * h + k));
+  }
+  [[unroll]] for (uint e = 0; e < EACH; ++e)
+    if (first + e < p.blocks)
+      [[unroll]] for (uint h = 0; h < 2; ++h) U4(place(sixteen, first + e) + h * HALF).v[lane] = found[2 * e + h];
+}
+#else
+// A thread has one unit of two rows.
 void main() {
   uint i = gl_GlobalInvocationID.x, g = i % 8, b = i / 8 % p.blocks, sixteen = i / 8 / p.blocks;
   if (16 * sixteen >= p.rows) return;
   uint row = p.first + 16 * sixteen + g;
   Weights w = planes(p.w, p.wh, p.ws, p.wd);
-  Taken upper = take(w, min(row, p.outputs - 1) * p.blocks + b), lower = take(w, min(row + 8, p.outputs - 1) * p.blocks + b);
-  U4 y = U4(p.y + (uint64_t(sixteen) * p.blocks + b) * 1024);
-  [[unroll]] for (uint k = 0; k < 8; ++k) y.v[k / 4 * 32 + 4 * g + k % 4] = uvec4(four_at(upper, k), four_at(lower, k));
+  Unit upper = fetch(w, min(row, p.outputs - 1) * p.blocks + b);
+  Unit lower = fetch(w, min(row + 8, p.outputs - 1) * p.blocks + b);
+  uint64_t y = place(sixteen, b);
+  [[unroll]] for (uint k = 0; k < 8; ++k)
+    U4(y + k / 4 * HALF).v[4 * g + k % 4] = uvec4(halves_of(upper, k), halves_of(lower, k));
 }
+#endif
