@@ -188,7 +188,8 @@ def emit_fragments(target: Target, p: Planner, node: Node) -> None:
     narrow, together = dim <= 128, 4
     scale = float(node["scale"]) * forms.HALF_SCALE**2 / math.log(2)
     launch(
-        p, "attend_fragments", (target.subgroup * together, dim, 64 if narrow else 32, int(narrow)),
+        p, "attend_fragments",
+        (target.subgroup * together, dim, 64 if narrow else 32, int(narrow), 2 if narrow else 1),
         (heads, groups_of(p.capacity[y.rows], forms.SIXTEEN * together)),
         q, k, v, y, Rows(y.rows), heads, kv_heads, EVERYTHING if window is None else window,
         p.capacity["all"] // forms.SIXTEEN, y.stride, scale,

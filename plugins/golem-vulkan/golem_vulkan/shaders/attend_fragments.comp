@@ -10,6 +10,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint DIM = 128;
 layout(constant_id = 2) const uint TILE = 32;  // positions at a time
 layout(constant_id = 3) const uint KEEP = 1;   // queries stay in registers
+layout(constant_id = 4) const uint AHEAD = 2;  // parts of keys and values that are on their way; divides 2 * PARTS
 layout(push_constant) uniform P {
   uint64_t q, keys, values, y, rows;
   uint heads, kv_heads, window;
@@ -43,15 +44,25 @@ void main() {
   [[unroll]] for (uint d = 0; d < PARTS; ++d) mix[d] = SUMS(0.0);
   float most[2] = float[2](-1e30, -1e30), total[2] = float[2](0.0, 0.0);
 
+  // Sixteen components of a tile's keys, or of its values: part q of 2 * PARTS, into its place among those on their way.
+  uvec4 coming[AHEAD * TILES];
+#define ASK(q, j) \
+  [[unroll]] for (uint i = 0; i < TILES; ++i) { \
+    uint sixteen = min((j) + i, p.sixteens - 1); \
+    uint64_t at = (q) < PARTS ? keys + sixteen * key_step + (q) * 512 \
+                              : values + (uint64_t((q) - PARTS) * p.sixteens + sixteen) * 512; \
+    coming[(q) % AHEAD * TILES + i] = U4(at).v[0]; \
+  }
+  [[unroll]] for (uint q = 0; q < AHEAD; ++q) ASK(q, begin)
+
   for (uint j = begin; j < end; j += TILES) {
     SUMS score[TILES];
     [[unroll]] for (uint i = 0; i < TILES; ++i) score[i] = SUMS(0.0);
-    [[unroll]] for (uint d = 0; d < PARTS; ++d) {
-      LEFT a = left(KEEP != 0 ? query[d] : U4(queries + d * 512).v[0]);
-      [[unroll]] for (uint i = 0; i < TILES; ++i) {
-        uint64_t key = keys + min(j + i, p.sixteens - 1) * key_step + d * 512;
-        score[i] = coopMatMulAdd(a, right(U4(key).v[0]), score[i]);
-      }
+    [[unroll]] for (uint q = 0; q < PARTS; ++q) {
+      LEFT a = left(KEEP != 0 ? query[q] : U4(queries + q * 512).v[0]);
+      [[unroll]] for (uint i = 0; i < TILES; ++i)
+        score[i] = coopMatMulAdd(a, right(coming[q % AHEAD * TILES + i]), score[i]);
+      ASK(q + AHEAD, j)
     }
     if (16 * j < all_low || 16 * (j + TILES) > all_high) {
       [[unroll]] for (uint i = 0; i < TILES; ++i)
@@ -79,11 +90,12 @@ void main() {
       total[r] = total[r] * shrink[r] + sum;
     }
     [[unroll]] for (uint d = 0; d < PARTS; ++d) {
+      uint q = PARTS + d;
       [[unroll]] for (uint e = 0; e < 8; ++e) mix[d][e] *= shrink[e / 4];
-      [[unroll]] for (uint i = 0; i < TILES; ++i) {
-        uint64_t value = values + (uint64_t(d) * p.sixteens + min(j + i, p.sixteens - 1)) * 512;
-        mix[d] = coopMatMulAdd(share[i], right(U4(value).v[0]), mix[d]);
-      }
+      [[unroll]] for (uint i = 0; i < TILES; ++i)
+        mix[d] = coopMatMulAdd(share[i], right(coming[q % AHEAD * TILES + i]), mix[d]);
+      if (q + AHEAD < 2 * PARTS) ASK(q + AHEAD, j)
+      else ASK(q + AHEAD - 2 * PARTS, j + TILES)
     }
   }
   [[unroll]] for (uint r = 0; r < 2; ++r) {
