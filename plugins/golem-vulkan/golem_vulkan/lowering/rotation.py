@@ -6,6 +6,8 @@ import numpy as np
 
 from golem_core import Fusion, Match, Node, Pattern, Planner
 from golem_vulkan.lowering.attention import check_dim, threads
+from golem_vulkan.lowering.entrywise import FORMS
+from golem_vulkan.lowering.forms import F32, FRAGMENTS, SIXTEEN
 from golem_vulkan.steps import Constant, Rows, launch, vector
 from golem_vulkan.target import Target
 
@@ -28,17 +30,23 @@ def pairs_of(node: Node) -> Constant:
 
 
 def rope_at(target: Target, p: Planner, node: Node) -> None:
-    emit_rope_at(p, {"rope": node})
+    emit_rope_at(p, {"rope": node}, F32)
 
 
-def emit_rope_at(p: Planner, m: Match) -> None:
+def emit_in_form(p: Planner, m: Match) -> None:
+    (form,) = p.forms(m["rope"].results[0])
+    emit_rope_at(p, m, form)
+
+
+def emit_rope_at(p: Planner, m: Match, form: str) -> None:
     node, norm = m["rope"], m.get("norm")
     heads, dim = node["x"].shape
     check_dim("rope_at", dim)
     x, at = p.read(norm["x"] if norm else node["x"]), p.read(node["at"])
-    y, blocks = p.write(node.results[0]), node["blocks"]
+    y, blocks = p.write(node.results[0], form), node["blocks"]
     launch(
-        p, "rope_at", (threads(dim), int(node["pairs"] == "neighbours"), int(norm is not None)),
+        p, "rope_at",
+        (threads(-(-dim // 4)), int(node["pairs"] == "neighbours"), int(norm is not None), FORMS[form]),
         (heads, p.capacity[y.rows]),
         x, at, y, Rows(y.rows), pairs_of(node), vector(norm["weight"] if norm else None),
         dim, 2 * len(node["frequencies"]) // blocks, blocks, x.stride, at.stride, y.stride,
@@ -46,6 +54,17 @@ def emit_rope_at(p: Planner, m: Match) -> None:
     )  # fmt: skip
 
 
+def in_fours(p: Planner, m: Match) -> bool:
+    """Whether heads of fragments are whole ones: what reads fragments takes no others."""
+    return p.forms(m["rope"].results[0]) == {F32} or m["rope"]["x"].shape[1] % SIXTEEN == 0
+
+
 FUSIONS = (
-    Fusion(Pattern(("rope_at",), "rope", {"x": Pattern(("rms_norm",), "norm")}), frozenset({"f32"}), emit_rope_at),
+    Fusion(
+        Pattern(("rope_at",), "rope", {"x": Pattern(("rms_norm",), "norm")}),
+        frozenset({F32, FRAGMENTS}),
+        emit_in_form,
+        in_fours,
+    ),
+    Fusion(Pattern(("rope_at",), "rope"), frozenset({FRAGMENTS}), emit_in_form, in_fours),
 )
