@@ -28,8 +28,8 @@ LARGEST = 65504.0
 RANKS = 32
 """Ranks are filled up with zeros to a multiple of this."""
 WRAPPER, OURS, DIFFUSERS, KOHYA = "base_model.model.", "diffusion_model.", "transformer.", "lora_unet_"
-"""What may stand before a target: the first before either of the next two, `DIFFUSERS` before diffusers' name of it,
-`KOHYA` before either name with underscores in place of dots, as kohya's programs write them."""
+"""What may stand before a target: the first before everything but the last, `OURS` before our name of it, `DIFFUSERS`
+before diffusers', `KOHYA` before either with underscores in place of dots, as kohya's programs write them."""
 PARTS = {"lora_A.weight": "A", "lora_down.weight": "A", "lora_B.weight": "B", "lora_up.weight": "B", "alpha": "alpha"}
 PROJECTOR = "txtfusion.projector"
 
@@ -162,7 +162,7 @@ def _other_names(targets: Iterable[str]) -> dict[str, str]:
     names = {}
     for target in targets:
         diffusers = diffusers_name(f"{target}.").removesuffix(".")
-        names[DIFFUSERS + diffusers] = target
+        names[diffusers] = names[DIFFUSERS + diffusers] = target
         names |= {KOHYA + each.replace(".", "_"): target for each in (target, diffusers)}
     return names
 

@@ -127,6 +127,8 @@ def test_other_types_are_read(tiny, values, files, tmp_path, kind):
         ("transformer.img_in", "first"),
         ("base_model.model.transformer.final_layer.linear", "last.linear"),
         ("base_model.model.blocks.0.attn.wk", "blocks.0.attn.wk"),
+        ("base_model.model.transformer_blocks.0.attn.to_k", "blocks.0.attn.wk"),
+        ("text_fusion.projector", "txtfusion.projector"),
         ("base_model.model.diffusion_model.tmlp.0", "tmlp.0"),
         ("lora_unet_blocks_1_attn_wq", "blocks.1.attn.wq"),
         ("lora_unet_txtfusion_layerwise_blocks_0_mlp_down", "txtfusion.layerwise_blocks.0.mlp.down"),
