@@ -38,13 +38,15 @@ COUNTED = 16
 
 @dataclass(frozen=True)
 class Embedded:
-    """What a request gets: float32 (texts, dimensions), not normalized; the positions that were read; and the seconds
-    for which the request waited and was worked on, passes that it shared with others included."""
+    """What a request gets: float32 (texts, dimensions), not normalized; the positions that were read; the seconds for
+    which the request waited and was worked on, passes that it shared with others included; and whether a pass was
+    running when it came."""
 
     vectors: np.ndarray
     positions: int
     queued: float
     seconds: float
+    waited: bool = False
 
 
 @dataclass(eq=False)
@@ -54,6 +56,7 @@ class _Request:
     future: Future[Embedded] = field(default_factory=Future)
     """Pending until the answer is there, so that it can be cancelled at any time."""
     begun: int = 0  # texts that were given to a pass
+    waited: bool = False
     submitted: float = field(default_factory=time.perf_counter)
     started: float = 0.0
 
@@ -117,6 +120,7 @@ class EmbeddingEngine:
                 raise GolemError(f"the engine has failed: {self._failure}") from self._failure
             if self._closed:
                 raise Unavailable("the engine is closed")
+            request.waited = bool(self._under_way)
             self._queue.append(request)
             self._changed.notify()
         return request.future
@@ -250,6 +254,8 @@ class EmbeddingEngine:
         except Exception as error:  # whatever a device raises concerns the requests in this pass only
             failure = GolemError(f"the pass failed on the device: {error}")
             failure.__cause__ = error
+            with self._changed:
+                self._under_way = []
             for request, _ in parts:
                 _fail(request, failure)
             return
@@ -265,7 +271,7 @@ class EmbeddingEngine:
             if indices.stop == len(request.texts) and _claim(request.future):
                 positions = sum(map(len, request.texts))
                 queued, seconds = request.started - request.submitted, ended - request.started
-                request.future.set_result(Embedded(request.vectors, positions, queued, seconds))
+                request.future.set_result(Embedded(request.vectors, positions, queued, seconds, request.waited))
 
     def _count(self, texts: int, positions: int, requests: int, seconds: float) -> None:
         self.passes += 1

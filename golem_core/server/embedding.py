@@ -102,7 +102,7 @@ async def embedded(request: Request, served: ServedEmbedder, texts: Sequence[Seq
     """The vectors of texts of token ids.  Raises BadRequest, ClientGone, and GolemError where the model failed."""
     future = served.loaded.engine.submit(texts)
     found = await unless_gone(request.receive, _awaited(future))
-    waited = f", queued {duration(found.queued)}" if found.queued >= 0.01 else ""
+    waited = f", queued {duration(found.queued)}" if found.waited else ""
     rate = found.positions / found.seconds if found.seconds > 0 else 0.0
     entry(request.scope).notes.append(
         f"{len(texts)} text{'s' * (len(texts) != 1)}{waited}, {found.positions} positions in "

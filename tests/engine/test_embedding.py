@@ -42,7 +42,7 @@ def test_the_texts_of_a_request_go_in_one_pass_and_come_back_in_order(made):
     assert device.passes == [texts]
     np.testing.assert_array_equal(found.vectors, [vector(text) for text in texts])
     assert (found.positions, found.vectors.dtype, found.vectors.shape) == (6, np.float32, (3, DIMENSIONS))
-    assert found.queued >= 0 and found.seconds > 0
+    assert found.queued >= 0 and found.seconds > 0 and not found.waited
 
 
 def test_requests_that_arrive_during_a_pass_are_carried_together_by_the_next(held):
@@ -52,6 +52,7 @@ def test_requests_that_arrive_during_a_pass_are_carried_together_by_the_next(hel
     device.go.set()
     for n, request in enumerate(requests, 1):
         np.testing.assert_array_equal(request.result(5).vectors, [vector([n, n]), vector([n])])
+        assert request.result().waited
     assert len(device.passes) == 2 and len(device.passes[1]) == 10
 
 
@@ -129,7 +130,9 @@ def test_an_error_reaches_every_request_of_its_pass_and_no_other(held):
     for request in (first, second, large):
         with pytest.raises(GolemError, match="the pass failed on the device: no"):
             request.result(5)
-    np.testing.assert_array_equal(embedder.engine.submit([[3]]).result(5).vectors, [vector([3])])
+    found = embedder.engine.submit([[3]]).result(5)
+    np.testing.assert_array_equal(found.vectors, [vector([3])])
+    assert not found.waited
 
 
 def test_what_cannot_be_embedded_is_refused_before_it_costs_a_pass(made):

@@ -126,7 +126,9 @@ def test_sampling_follows_the_model_unless_the_request_names_a_value(live) -> No
 
 def test_null_is_absent_for_every_optional_field(live) -> None:
     names = "tools tool_choice stream stream_options max_completion_tokens max_tokens temperature top_p top_k min_p"
-    names += " seed repeat_penalty repeat_last_n frequency_penalty presence_penalty logit_bias stop response_format grammar"
+    names += (
+        " seed repeat_penalty repeat_last_n frequency_penalty presence_penalty logit_bias stop response_format grammar"
+    )
     names += " json_schema chat_template_kwargs reasoning_effort n logprobs model user"
     assert live.chat(**dict.fromkeys(names.split())).status_code == 200
 

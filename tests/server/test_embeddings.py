@@ -263,7 +263,7 @@ def test_a_text_of_megabytes_is_cut_or_refused_soon(served):
     assert time.perf_counter() - began < 5
 
 
-def test_requests_that_arrive_together_share_passes(served):
+def test_requests_that_arrive_together_share_passes(served, capfd):
     device = served.device
     device.running.clear()
     device.go.clear()
@@ -282,6 +282,11 @@ def test_requests_that_arrive_together_share_passes(served):
     for thread in threads:
         thread.join()
     assert len(answers) == 9 and len(device.passes) <= before + 3
+    told, end = "", time.monotonic() + 5
+    while told.count("POST") < 9 and time.monotonic() < end:
+        time.sleep(0.005)
+        told += capfd.readouterr().err
+    assert told.count(" — 1 text, queued ") == 8
 
 
 def test_who_hangs_up_while_queued_costs_no_pass(served):
