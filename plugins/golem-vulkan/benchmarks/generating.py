@@ -14,16 +14,22 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golem_llama.model import LlamaConfig, build
+from golem_llama.model import LlamaConfig
+from golem_llama.model import build as build_llama
+from golem_qwen.qwen3 import Qwen3Config
+from golem_qwen.qwen3 import build as build_qwen3
+from golem_qwen.qwen35 import Qwen35Config
+from golem_qwen.qwen35 import build as build_qwen35
 from golem_vulkan.device import VulkanDevice
 from golem_vulkan.gpu import Timer
 from golem_vulkan.passes import VulkanPass
 
-from golem_core import Columns, ModelFile, SamplerContext, SamplingParams, open_model
+from golem_core import Columns, Graph, Keys, ModelFile, SamplerContext, SamplingParams, open_model
 from golem_core.sampling import STAGES, SamplerChain, Shortlist
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -46,6 +52,8 @@ SHAPES = {
     "4b": _random_model.SHAPES["qwen3-4b"],
     "8b": RANDOM(4096, 32, 32, 8, 128, 14336, 128256),
     "26b-a4b": RANDOM(2816, 30, 16, 8, 256, 704, 262144, experts=128, experts_used=8),
+    # eight of the 64 blocks of Qwen3.8-27B, every other one a delta net
+    "27b-cut": replace(_random_model.SHAPES["qwen35-27b-cut"], blocks=8),
 }
 
 
@@ -65,14 +73,25 @@ def columns(tokens: np.ndarray, first: list[int], each: int) -> Columns:
     )
 
 
-def read_bytes(file: ModelFile, config: LlamaConfig) -> int:
+def graph_of(file: ModelFile) -> Graph:
+    vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
+    match file.architecture:
+        case "qwen3":
+            return build_qwen3(Qwen3Config.read(file, vocabulary), file.weights)
+        case "qwen35":
+            return build_qwen35(Qwen35Config.read(file, vocabulary), file.weights)
+    return build_llama(LlamaConfig.read(file, vocabulary), file.weights)
+
+
+def read_bytes(file: ModelFile) -> int:
     """Bytes of weights that a token reads."""
-    total = 0
+    keys, total = Keys(file), 0
+    experts, experts_used = keys.count("expert_count", 1, low=0), keys.count("expert_used_count", 1, low=0)
     for name in file.weights:
         w = file.weights[name]
         if name == "token_embd.weight" and file.weights.get("output") is not None:
             continue
-        used = config.experts_used / config.experts if len(w.shape) == 3 else 1
+        used = experts_used / experts if len(w.shape) == 3 else 1
         total += int(w.nbytes * used)
     return total
 
@@ -129,14 +148,13 @@ def profile(run: VulkanPass, pass_: Columns) -> list[tuple[str, int, float]]:
 
 def ours(path: Path, slots: int, rounds: int, profiled: bool) -> dict[str, Any]:
     with open_model(path) as file:
-        config = LlamaConfig.read(file, len(file.metadata["tokenizer.ggml.tokens"]))
         device = VulkanDevice()
         start = time.perf_counter()
-        run = device.compile(build(config, file.weights), slots=slots, context=1024, width=PROMPT)
+        run = device.compile(graph_of(file), slots=slots, context=1024, width=PROMPT)
         result: dict[str, Any] = {"load": time.perf_counter() - start}
         tokens = np.random.default_rng(1).integers(0, len(file.metadata["tokenizer.ggml.tokens"]), 2 * PROMPT)
         result |= measure(run, slots, tokens, rounds)
-        per_token = read_bytes(file, config)
+        per_token = read_bytes(file)
         result["GB/s"] = per_token * result["generating"] / 1e9
         if profiled:
             for name, pass_ in (("generating", columns(tokens, [PROMPT], 1)), ("prompt", columns(tokens, [0], PROMPT))):

@@ -25,6 +25,8 @@ PLAIN = (
     "causal_conv1d",
     "combine",
     "conv2d_fragments",
+    "delta_chunks",
+    "delta_factors",
     "delta_net",
     "entrywise",
     "gather_fragments",

@@ -37,7 +37,7 @@ in which recurrent states stand after it (of a conversation: before it), the las
 of its conversation among those of the pass."""
 FIRST, END, SHARE, LAST, RUN = 4, 5, 6, 7, 8
 """Where five of them stand."""
-RUNS_READERS = ("attend_columns", "attend_fragments", "causal_conv1d", "delta_net", "pool", "prepend")
+RUNS_READERS = ("attend_columns", "attend_fragments", "causal_conv1d", "delta", "pool", "prepend")
 """Kernels that ask which columns belong together; so does every step that is given the rows "runs"."""
 BEHIND = 16 << 20
 """Bytes of the arena behind all that lies in it: products read up to 128 rows of fragments that aren't there."""

@@ -209,3 +209,11 @@ def test_a_graph_is_planned_once_for_passes_of_a_size(device):
     assert set(more.run(Columns(np.zeros(1), np.zeros(1), np.zeros(1), []))) == {"y", "z"}
     for made in (first, second, wider, more):
         made.close()
+
+
+def test_the_delta_rule_goes_in_chunks_where_there_are_many_columns():
+    case = next(case for case in CASES if case.name.startswith("delta_net-4to8"))
+    g = Graph()
+    case.build(g, np.random.default_rng(7))
+    assert {"delta_net", "delta_factors", "delta_chunks"} <= check(plan(g, 512))
+    assert {name for name in check(plan(g, 8)) if name.startswith("delta")} == {"delta_net"}

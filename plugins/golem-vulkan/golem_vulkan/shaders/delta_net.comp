@@ -1,11 +1,13 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "delta_chunks.glsl"
 // The gated delta rule for one head of one conversation, column after column.  LANES threads share a column of the
 // state (dk entries); they keep it in registers throughout.  The state lies as (slots, heads, dv, dk).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint LANES = 8;
 layout(constant_id = 2) const uint EACH = 8;   // entries of a column that a thread has: dk = LANES * EACH, or less
+layout(constant_id = 3) const uint MOST_STEPS = 0xffffffff;  // of a run; delta_chunks.comp has longer ones
 layout(push_constant) uniform P {
   uint64_t q, k, v, decay, beta, y, state, runs, columns;
   uint key_heads, heads, dk, dv;
@@ -20,6 +22,7 @@ void main() {
   uint j = gl_WorkGroupID.x * (gl_WorkGroupSize.x / LANES) + gl_LocalInvocationID.x / LANES;
   bool inside = j < p.dv;
   uint share = share_of(p.runs, run), first = first_of(p.runs, run), n = end_of(p.runs, run) - first;
+  if (by_chunks(p.columns, first, first + n, MOST_STEPS)) return;
   uint64_t state = p.state + 4ul * (uint64_t(share * p.heads + h) * p.dv + j) * p.dk;
   uint key_start = (h % p.key_heads) * p.dk;
   float s[EACH];
