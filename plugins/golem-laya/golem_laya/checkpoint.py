@@ -18,6 +18,8 @@ HEAD_DIM = 64
 ACT_FACTS = 4
 """What the act head reads beside a row."""
 ACT_WIDTH = 256
+MOST_LAYERS, LONGEST = 1024, 1 << 15
+"""Layers of an encoder and tokens of a sequence, many times what is published."""
 FLOATS = ("F16", "BF16", "F32")
 FULL, SLIDING = "full_attention", "sliding_attention"
 """The kinds of attention, as transformers names them."""
@@ -57,7 +59,7 @@ class Config:
             raise BadFile(f"{encoder.source}: num_attention_heads is {heads}, which does not divide {width} into pairs")
         if width % HEAD_DIM:
             raise BadFile(f"{encoder.source}: hidden_size is {width}; a multiple of {HEAD_DIM} was expected")
-        layers = _count(encoder, "num_hidden_layers")
+        layers = _count(encoder, "num_hidden_layers", MOST_LAYERS)
         global_base, local_base = _rope_bases(encoder)
         return cls(
             vocabulary=_count(encoder, "vocab_size"),
@@ -122,7 +124,7 @@ class Checkpoint:
         if not os.path.isdir(path):
             raise BadFile(f"{path}: a directory with model.safetensors, encoder/ and tokenizer/ was expected")
         settings = read_json(path / "rl_agent_config.json")
-        budget = Budget(_count(settings, "max_len"), _count(settings, "head_max_len"))
+        budget = Budget(_count(settings, "max_len", LONGEST), _count(settings, "head_max_len"))
         if not 8 <= budget.head < budget.whole:
             raise BadFile(f"{settings.source}: head_max_len is {budget.head}; 8 to max_len {budget.whole} was expected")
         config, calibration = Config.read(path), _calibration(settings)
@@ -152,8 +154,8 @@ def _calibration(settings: Metadata) -> Calibration:
     return Calibration(tuple(by_kind), {key: inner.number(key, float, above=0.0) for key in table})
 
 
-def _count(settings: Metadata, key: str) -> int:
-    return settings.number(key, int, low=1, high=1 << 24)
+def _count(settings: Metadata, key: str, most: int = 1 << 24) -> int:
+    return settings.number(key, int, low=1, high=most)
 
 
 def every_so_many(layers: int, every: int) -> tuple[bool, ...]:

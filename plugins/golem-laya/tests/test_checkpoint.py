@@ -48,6 +48,8 @@ def change(path, **values):
         ("rl_agent_config.json", {"temperature_by_options": {"noul:2": "x"}}, BadFile, "noul:2 is 'x'"),
         ("rl_agent_config.json", {"head_max_len": 128}, BadFile, "head_max_len is 128"),
         ("rl_agent_config.json", {"max_len": -1}, BadFile, "max_len is -1"),
+        ("rl_agent_config.json", {"max_len": 1 << 20}, BadFile, "max_len is 1048576, .* at most 32768"),
+        ("encoder/config.json", {"num_hidden_layers": 1 << 20}, BadFile, "num_hidden_layers is 1048576"),
         ("tokenizer/tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, BadFile, "'Whitespace'"),
         ("tokenizer/tokenizer.json", {"pre_tokenizer": None}, BadFile, "pre_tokenizer.type is None"),
         ("tokenizer/tokenizer.json", {"model": {"type": "BPE"}}, BadFile, "not a tokenizer"),
