@@ -83,7 +83,7 @@ class Config:
             card=audio[0] - 1,
             text_card=text[0] - 1,
             padding=settings.number("existing_text_padding_id", int, 3, low=0, high=text[0] - 2),
-            context=settings.number("context", int, 750, low=1),
+            context=settings.number("context", int, 750, low=1, high=1 << 20),
             base=settings.number("max_period", float, 100_000.0, above=0.0),
             delay=stt.number("audio_delay_seconds", float, 0.5, low=0.0, high=60.0),
             prefix=stt.number("audio_silence_prefix_seconds", float, 0.0, low=0.0, high=60.0),

@@ -53,6 +53,7 @@ def test_a_missing_file_is_named(copied, name):
         ({"num_heads": 5}, BadFile, "num_heads is 5"),
         ({"num_heads": "x"}, BadFile, "num_heads is 'x', an integer was expected"),
         ({"context": 0}, BadFile, "context is 0"),
+        ({"context": 1 << 40}, BadFile, "context is 1099511627776, at least 1 and at most 1048576"),
         ({"mimi_name": "../mimi-tiny.safetensors"}, BadFile, "mimi_name is"),
         ({"existing_text_padding_id": 40}, BadFile, "existing_text_padding_id is 40, at least 0 and at most 39"),
         ({"stt_config": {"audio_delay_seconds": -1}}, BadFile, "audio_delay_seconds is -1"),
