@@ -17,12 +17,13 @@ from golem_core import (
     SamplingDefaults,
     TaggedCalls,
     Tokenizer,
+    Unsupported,
     check_tensors,
     tokenizer_from_metadata,
 )
 from golem_qwen import prediction, projector, qwen3, qwen35, templates
 from golem_qwen.config import suppressed, vocabulary
-from golem_qwen.rotation import refuse_unlisted
+from golem_qwen.rotation import PREFIX, Rotation, refuse_unlisted
 
 MARKERS = Markers(
     thought=("<think>", "</think>"),
@@ -37,6 +38,8 @@ def open_qwen3(file: ModelFile) -> ChatModel:
     cfg = qwen3.Qwen3Config.read(file, vocabulary(file, tokenizer))
     check_tensors(file, cfg.tensors())
     refuse_unlisted(file, None, cfg.tensors())
+    if Rotation.read(file) is not None:
+        raise Unsupported(f"{file.path}: {PREFIX}: golem-qwen reads rotated matrices in files of qwen35, not of qwen3")
     return chat_model(file, tokenizer, cfg, qwen3.build, templates.QWEN3)
 
 

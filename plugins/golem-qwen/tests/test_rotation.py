@@ -135,6 +135,16 @@ def test_a_rotation_that_cannot_be_followed_is_refused(load, altered, key, value
         plugin.open_qwen35(file)
 
 
+def test_rotated_matrices_of_a_dense_qwen3_are_not_read_as_plain_ones(altered):
+    facts = {
+        "version": 1, "block_size": BLOCK, "transform": "normalized-sylvester-walsh-hadamard",
+        "axis": "input-last-dimension", "sign_mode": "identity", "weight_names": ["blk.0.attn_q.weight"],
+    }  # fmt: skip
+    file = altered("qwen3-tied", facts={f"prism.hadamard.{key}": value for key, value in facts.items()})
+    with pytest.raises(Unsupported, match=r"prism\.hadamard: golem-qwen reads rotated matrices in files of qwen35"):
+        plugin.open_qwen3(file)
+
+
 @pytest.mark.parametrize("kind", ["PQ2_0", "PTQ1_0"])
 def test_a_matrix_of_a_type_that_is_always_rotated_must_be_listed(kind):
     names = ("blk.0.attn_q.weight", "token_embd.weight")
