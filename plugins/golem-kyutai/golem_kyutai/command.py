@@ -233,13 +233,13 @@ def listen() -> click.Command:
 
 def write_along(options: Mapping[str, Any]) -> None:
     """Transcribe the microphone.  Raises GolemError."""
-    from golem_kyutai.microphone import Microphone, recorder
+    from golem_kyutai.microphone import Microphone, recorder, recording
 
+    program = recorder(options["recorder"])
     transcriber = opened(options)
     try:
-        command = recorder(transcriber.rate, options["recorder"])
-        click.echo(f"listening with {Path(command[0]).name}; interrupt to end", err=True)
-        sound = Microphone(command, transcriber.rate)
+        click.echo(f"listening with {Path(program).name}; interrupt to end", err=True)
+        sound = Microphone(recording(program, transcriber.rate), transcriber.rate)
         with sound, transcriber.listening(sound, silence=options["silence"]) as stream:
             begun = False
             while True:

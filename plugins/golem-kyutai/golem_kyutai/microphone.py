@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -25,14 +26,21 @@ def recorders(rate: int) -> dict[str, list[str]]:
     }
 
 
-def recorder(rate: int, name: str | None = None) -> list[str]:
-    """The command to record with.  Raises GolemError naming the programs of which none is installed."""
-    known = recorders(rate)
-    for each in known if name is None else [name]:
-        found = shutil.which(each)
-        if found is not None:
-            return [found, *known[each]]
-    raise GolemError(f"nothing to record with: none of {', '.join(known if name is None else [name])} is installed")
+def recorder(name: str | None = None) -> str:
+    """The path of a program to record with: of `name`, or of the best that is installed.
+
+    Raises GolemError naming the programs of which none is installed.
+    """
+    names = list(recorders(0)) if name is None else [name]
+    for each in names:
+        if (found := shutil.which(each)) is not None:
+            return found
+    raise GolemError(f"nothing to record with: none of {', '.join(names)} is installed")
+
+
+def recording(program: str, rate: int) -> list[str]:
+    """The command that records with the program at that path."""
+    return [program, *recorders(rate)[Path(program).name]]
 
 
 class Microphone:

@@ -130,8 +130,8 @@ def test_a_recorder_that_fails_is_told_of(directory, recorder):
     assert found.returncode == 1 and "arecord ended with 3: no such device" in found.stderr
 
 
-def test_nothing_to_record_with_is_told_of(directory, tmp_path, monkeypatch):
+def test_nothing_to_record_with_is_told_of_before_anything_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = golem("listen", "-stt", str(directory))
+    found = golem("listen", "-stt", str(tmp_path / "none"))
     assert found.returncode == 1
     assert "nothing to record with: none of pw-record, arecord, ffmpeg is installed" in found.stderr
