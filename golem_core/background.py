@@ -26,8 +26,12 @@ THRESHOLDS = gc.get_threshold()
 
 def collect_seldom() -> None:
     """Have Python look for garbage seldom: next to nothing that is imported and loaded is any, and looking takes a
-    tenth of the time until a server is ready."""
-    gc.set_threshold(100_000, *THRESHOLDS[1:])
+    tenth of the time until a server is ready.
+
+    A start makes a hundred thousand objects that would be looked at, and a large vocabulary half a million more for a
+    while.
+    """
+    gc.set_threshold(1_000_000, *THRESHOLDS[1:])
 
 
 def collect_as_usual() -> None:
