@@ -81,6 +81,7 @@ def handlers(hub: Hub) -> list[Any]:
     @post("/v1/extensions/heartbeat", status_code=200, **_REFUSALS)
     async def heartbeat(request: Request) -> dict[str, bool]:
         """Give a sign of life."""
+        entry(request.scope).routine = True
         hub.registry.heartbeat(await _body(request))
         return OK
 

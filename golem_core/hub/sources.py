@@ -124,7 +124,8 @@ def _download(url: str) -> bytes:
         with urllib.request.urlopen(request, timeout=60) as answer:
             content = answer.read(ARCHIVE_LIMIT + 1)
     except (OSError, ValueError, HTTPException) as error:
-        raise GolemError(f"{url}: {error or type(error).__name__}") from None
+        told = error.reason if type(error) is urllib.error.URLError else error
+        raise GolemError(f"{url}: {told or type(error).__name__}") from None
     if len(content) > ARCHIVE_LIMIT:
         raise GolemError(f"{url}: larger than {ARCHIVE_LIMIT} bytes")
     return content

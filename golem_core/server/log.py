@@ -43,11 +43,15 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Entry:
-    """What a handler has to say about its request: notes in order, its answers, and why it was refused if it was."""
+    """What a handler has to say about its request: notes in order, its answers, and why it was refused if it was.
+
+    One that is `routine`, as signs of life are, has a line only if it was refused.
+    """
 
     notes: list[str] = field(default_factory=list)
     answers: list[Generation] = field(default_factory=list)
     refusal: str | None = None
+    routine: bool = False
 
     def generation(self, generation: Generation) -> None:
         """Note the facts of an answer: its slot, its waiting, and both halves of its time."""
@@ -112,7 +116,8 @@ class RequestLog:
             await self.app(scope, receive, counted)
         finally:
             self.count(kept)
-            path = scope.get("raw_path") or scope["path"].encode()
-            line = f"{scope['method']} {path.decode('ascii', 'backslashreplace')} {status} {size} bytes"
-            line = " — ".join([f"{line} in {duration(time.perf_counter() - start)}", *kept.notes])
-            say(line + (f": {' '.join(kept.refusal.split())}" if kept.refusal else ""))
+            if status >= 400 or not kept.routine:
+                path = scope.get("raw_path") or scope["path"].encode()
+                line = f"{scope['method']} {path.decode('ascii', 'backslashreplace')} {status} {size} bytes"
+                line = " — ".join([f"{line} in {duration(time.perf_counter() - start)}", *kept.notes])
+                say(line + (f": {' '.join(kept.refusal.split())}" if kept.refusal else ""))

@@ -59,7 +59,10 @@ def _load(entrypoint: str) -> Any:
     module, separator, attribute = entrypoint.partition(":")
     if not separator or not module or not attribute:
         _wrong(f"invalid entrypoint {entrypoint!r}: expected MODULE:ATTRIBUTE")
-    return getattr(importlib.import_module(module), attribute)
+    loaded = importlib.import_module(module)
+    if not hasattr(loaded, attribute):
+        _wrong(f"{loaded.__name__} has no {attribute}, which the entrypoint {entrypoint!r} names")
+    return getattr(loaded, attribute)
 
 
 def _wrong(message: str) -> NoReturn:

@@ -322,6 +322,7 @@ def test_functions_that_cannot_be_declared_are_refused_by_name(function) -> None
         (["--name", "x"], "pass --provider, --channel, or --tools"),
         (["--name", "x", "--provider", "p"], "invalid provider"),
         (["--name", "x", "--provider", "p=module"], "invalid entrypoint"),
+        (["--name", "x", "--tools", "json:roll"], "json has no roll, which the entrypoint 'json:roll' names"),
         (["--name", "x", "--name", "y"], "name already set"),
         (["--nom", "x"], "unknown argument"),
     ],

@@ -156,11 +156,13 @@ def test_a_registration_is_listed_in_both_forms(live, extension) -> None:
     assert "a-token" not in json.dumps([first, second])
 
 
-def test_heartbeats_are_for_those_who_are_there(live, extension) -> None:
+def test_heartbeats_are_for_those_who_are_there(live, extension, capfd) -> None:
     live.register(extension("a"))
     assert live.client.post("/v1/extensions/heartbeat", json={"name": "a"}).json() == {"ok": True}
+    assert "heartbeat" not in capfd.readouterr().err, "signs of life have no lines in the log"
     refused = live.client.post("/v1/extensions/heartbeat", json={"name": "b"})
     assert (refused.status_code, refused.json()) == (404, {"error": "extension not found"})
+    assert "heartbeat 404" in capfd.readouterr().err
     refused = live.client.post("/v1/extensions/heartbeat", json={"name": " "})
     assert (refused.status_code, refused.json()) == (400, {"error": "name is required"})
 
