@@ -144,7 +144,7 @@ class _Root(click.Group):
                 self.add_command(option_command(each, help_text, act, extra()))
         if name not in self.commands and not self._whole:
             self._whole = True
-            plugins.installed().commands(self)
+            plugins.installed().commands(self, _COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands:
@@ -306,11 +306,12 @@ def list_plugins(as_json: bool) -> None:
     """List what is installed, what it implements, and what failed to load and why."""
     failure = None
     try:
-        found = plugins.installed().found
+        asked = plugins.installed()
     except GolemError as error:  # GOLEM_PLUGINS asks for what is not there: say so below what is
         failure = error
-        found = plugins.Plugins().found
-    _write_plugins(found, as_json)
+        asked = plugins.Plugins()
+    asked.check(cli, _COMMANDS)
+    _write_plugins(asked.found, as_json)
     if failure is not None:
         raise failure
 

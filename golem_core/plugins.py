@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 CORE = "golem-core"
+_OPTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 HINT = "the table of packages in golem's README tells which package brings what"
 
 
@@ -128,19 +129,49 @@ class Plugins:
         answers: list[tuple[Plugin, Any]] = []
         for impl in getattr(self.manager.hook, hook).get_hookimpls():
             plugin = self.described(impl.plugin_name)
-            try:
-                records = impl.function(*(arguments[name] for name in impl.argnames))
-                records = [] if records is None else list(records)
-                for record in records:
-                    if kind is not None and not isinstance(record, kind):
-                        raise TypeError(f"returned {record!r}, which is not a record of type {kind.__name__}")
-            except Exception as error:  # as above: a stranger's code, reported by name
-                if plugin.name == CORE or (hook == "golem_endpoints" and isinstance(error, GolemError)):
-                    raise  # a defect of ours, or a part that the user asked for and cannot have
-                plugin.fail(f"{hook}: {reason(error)}")
-                continue
-            answers += [(plugin, record) for record in records]
+            answers += [(plugin, record) for record in self._asked(plugin, impl, hook, kind, arguments)]
         return answers
+
+    def _asked(
+        self, plugin: Plugin, impl: pluggy.HookImpl, hook: str, kind: type | None, arguments: Mapping[str, Any]
+    ) -> list[Any]:
+        """The records that one plugin returns; none where its hook fails, which is recorded."""
+        try:
+            records: Any = impl.function(*(arguments[name] for name in impl.argnames))
+            records = [] if records is None else list(records)
+            for record in records:
+                if kind is not None and not isinstance(record, kind):
+                    raise TypeError(f"returned {record!r}, which is not a record of type {kind.__name__}")
+        except Exception as error:  # as above: a stranger's code, reported by name
+            if plugin.name == CORE or (hook == "golem_endpoints" and isinstance(error, GolemError)):
+                raise  # a defect of ours, or a part that the user asked for and cannot have
+            plugin.fail(f"{hook}: {reason(error)}")
+            return []
+        return records
+
+    def check(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
+        """Ask every hook that needs no server, so that what fails is recorded, and claims to one name with it.
+
+        `cli` and `reserved` are what `commands` is given.
+        """
+        from golem_core.hookspecs import Part
+
+        claims: list[tuple[str, str, str, list[tuple[Plugin, Any]]]] = []
+        for name, claimed in self.architectures().items():
+            claims.append(("golem_architectures", "architecture", name, claimed))
+        for name, claimed in self.devices().items():
+            claims.append(("golem_devices", "device", name, claimed))
+        parts: dict[str, list[tuple[Plugin, Any]]] = {}
+        for plugin, part in self.ask("golem_parts", Part):
+            parts.setdefault(f"-{part.option}", []).append((plugin, part))
+        claims += [("golem_parts", "option", name, claimed) for name, claimed in parts.items()]
+        for hook, kind, name, claimed in claims:
+            for plugin, _ in claimed if len(claimed) > 1 else []:
+                plugin.fail(f"{hook}: {_claimed(kind, name, claimed)}")
+        self.sampler_stages()
+        self.options()
+        self.default_models()
+        self.commands(cli, reserved)
 
     def architectures(self) -> dict[str, list[tuple[Plugin, Architecture]]]:
         """Who opens which architecture; more than one entry for a name is a conflict."""
@@ -148,6 +179,9 @@ class Plugins:
 
         table: dict[str, list[tuple[Plugin, Architecture]]] = {}
         for plugin, record in self.ask("golem_architectures", Architecture):
+            if isinstance(record.names, str):
+                plugin.fail(f"golem_architectures: names is the text {record.names!r}; expected a tuple of texts")
+                continue
             for name in record.names:
                 table.setdefault(name, []).append((plugin, record))
         return table
@@ -217,11 +251,23 @@ class Plugins:
         )
 
     def options(self) -> list[Option]:
-        """The core's options and the plugins'.  One that repeats a name is recorded as its plugin's failure."""
+        """The core's options and the plugins'.
+
+        One whose name is none, or that repeats a name or a variable, is recorded as its plugin's failure.
+        """
         table = {option.name: (CORE, option) for option in CORE_OPTIONS}
         for plugin, option in self.ask("golem_options", Option):
-            if option.name in table:
+            variables = {other.variable: owner for owner, other in table.values()}
+            if not _OPTION.fullmatch(option.name) or option.name in ("h", "help", "version"):
+                plugin.fail(
+                    f"golem_options: an option cannot be called {option.name!r}: expected lower-case words "
+                    "joined by -, and none of h, help and version"
+                )
+            elif option.name in table:
                 plugin.fail(f"golem_options: the option -{option.name} is already {table[option.name][0]}'s")
+            elif option.variable in variables:
+                taken = f"the variable {option.variable} of -{option.name} is already {variables[option.variable]}'s"
+                plugin.fail(f"golem_options: {taken}")
             else:
                 table[option.name] = (plugin.origin, option)
         return [option for _, option in table.values()]
@@ -252,21 +298,40 @@ class Plugins:
         """
         return [handler for _, handler in self.ask("golem_endpoints", server=server)]
 
-    def commands(self, cli: click.Group) -> None:
-        """Let every plugin add its commands to the command line."""
-        self.ask("golem_commands", cli=cli)
+    def commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
+        """Let every plugin add its commands to the command line.
+
+        One that repeats a name, or has one of the `reserved`, is recorded as its plugin's failure.
+        """
+        owners = dict.fromkeys((*reserved, *cli.commands), CORE)
+        for impl in self.manager.hook.golem_commands.get_hookimpls():
+            plugin, before = self.described(impl.plugin_name), dict(cli.commands)
+            self._asked(plugin, impl, "golem_commands", None, {"cli": cli})
+            for name, command in list(cli.commands.items()):
+                if before.get(name) is command:
+                    continue
+                if name not in owners:
+                    owners[name] = plugin.origin
+                    continue
+                plugin.fail(f"golem_commands: the command {name} is already {owners[name]}'s")
+                if name in before:
+                    cli.commands[name] = before[name]
+                else:
+                    del cli.commands[name]
 
     def _only_one(self, kind: str, name: str, claims: list[tuple[Plugin, Any]]) -> Any:
         if len(claims) > 1:
-            owners = " and ".join(plugin.origin for plugin, _ in claims)
-            raise GolemError(
-                f"the {kind} {name!r} is claimed by {owners}; uninstall one, or choose with GOLEM_PLUGINS=NAME"
-            )
+            raise GolemError(_claimed(kind, name, claims))
         return claims[0][1]
 
     def _broken(self) -> str:
         failed = [f"{plugin.origin}: {reason}" for plugin in self.found for reason in plugin.failures]
         return f". Failed plugins: {'; '.join(failed)}" if failed else ""
+
+
+def _claimed(kind: str, name: str, claims: Sequence[tuple[Plugin, Any]]) -> str:
+    owners = " and ".join(plugin.origin for plugin, _ in claims)
+    return f"the {kind} {name!r} is claimed by {owners}; uninstall one, or choose with GOLEM_PLUGINS=NAME"
 
 
 def _restricted(
@@ -299,7 +364,8 @@ def _of(caller: pluggy.HookCaller, plugin: object) -> list[pluggy.HookImpl]:
 
 def reason(error: BaseException) -> str:
     """What a stranger's code raised, in one line with its kind."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    told = " ".join(str(error).split())
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
 @cache

@@ -256,7 +256,7 @@ class CpuPass:
             self.programs[1][last] = self.assembly.program([plan.steps[number] for number in last])
             self.results.append(self.results_of(plan))
         self.kept_weights = (dict(device.matrices), dict(device.vectors))
-        steps = [step for step in plan.steps if step.kernel.startswith("embed_")]
+        steps = [step for step in plan.steps if any(isinstance(a, Fact) and a.name == "token" for a in step.args)]
         tables = [a.weight.rows for step in steps for a in step.args if isinstance(a, Table)]
         self.tokens = min(tables, default=None)
         """Rows of the smallest table, None where nobody reads tokens."""

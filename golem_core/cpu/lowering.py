@@ -51,7 +51,17 @@ class CpuLowering(AttentionLowering, ConvolutionLowering):
             "softcap",
             "softplus",
         )
-        products = ("embed", "input", "linear", "expert_linear", "route", "lookup", "combine", "table_rows")
+        products = (
+            "embed",
+            "embed_position",
+            "input",
+            "linear",
+            "expert_linear",
+            "route",
+            "lookup",
+            "combine",
+            "table_rows",
+        )
         norms = ("hadamard", "l2_norm", "layer_norm", "rms_norm", "rope", "rope_at", "transpose")
         others = (
             "attend",
@@ -108,11 +118,17 @@ class CpuLowering(AttentionLowering, ConvolutionLowering):
     # ------------------------------------------------------------ tables and products
 
     def embed(self, p: Planner, node: Node) -> None:
+        self.rows_by("token", p, node)
+
+    def embed_position(self, p: Planner, node: Node) -> None:
+        self.rows_by("position", p, node)
+
+    def rows_by(self, fact: str, p: Planner, node: Node) -> None:
         table, y = node["table"], p.write(node.results[0])
         room = Scratch(max(64, weight_format(table).bytes8))
         p.step(
-            f"embed_{table.type}", Table(table), Fact(y.rows, "token"), y, y.stride, table.width, Count(y.rows), room,
-            *scale_of(table),
+            f"embed_{table.type}", Table(table), Fact(y.rows, fact), y, y.stride, table.rows, table.width,
+            Count(y.rows), room, *scale_of(table),
         )  # fmt: skip
 
     def table_rows(self, p: Planner, node: Node) -> None:

@@ -84,6 +84,7 @@ class Graph:
     delta_net = ops.delta_net
     elu = ops.elu
     embed = ops.embed
+    embed_position = ops.embed_position
     expert_linear = ops.expert_linear
     gelu = ops.gelu
     hadamard = ops.hadamard

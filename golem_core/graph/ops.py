@@ -52,6 +52,21 @@ def _(run: Run, table):
     return table[run.token]
 
 
+@op(facts=("position",))
+def embed_position(g: Graph, table: Weight) -> Value:
+    """Row `position` of `table` (entries, width), for every column: learned positions -> (width,).
+
+    A position beyond the table's end stands for its last row.
+    """
+    check(len(table.shape) == 2, f"{table.name} is no table")
+    return result((table.width,))
+
+
+@embed_position.define
+def _(run: Run, table):
+    return table[np.minimum(run.position, len(table) - 1)]
+
+
 @op()
 def table_rows(g: Graph, table: Weight, ids: Value) -> Value:
     """Rows `ids` (count,), whole numbers held in float32, of `table` (entries, width) -> (count, width).

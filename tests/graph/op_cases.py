@@ -25,6 +25,10 @@ for _type in DECODERS:
     def _(g, rng, t=_type):
         g.output("y", g.embed(random_weight(rng, "table", t, TOKENS, 512)))
 
+    @case(f"embed_position-{_type}")
+    def _(g, rng, t=_type):
+        g.output("y", g.embed_position(random_weight(rng, "table", t, 7, 512)))
+
     @case(f"table_rows-{_type}")
     def _(g, rng, t=_type):
         ids, _ = g.route(x(g, rng, 9), count=5)

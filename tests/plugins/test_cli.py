@@ -268,17 +268,74 @@ def test_plugins_add_options_and_commands(golem, package) -> None:
 
         @hookimpl
         def golem_commands(cli):
-            @cli.command("transcribe")
-            def transcribe():
+            @cli.command("repeat-it")
+            def repeat_it():
                 click.echo("what was said")
         """,
     )
     try:
         assert golem("serve", "-stt-parallel", "3")[1]["stt-parallel"] == 3
         assert golem("serve", "-stt-parallel", "none")[0] == 2
-        assert golem("transcribe")[1] == "what was said\n"
+        assert golem("repeat-it")[1] == "what was said\n"
     finally:
-        cli.cli.commands.pop("transcribe", None)
+        cli.cli.commands.pop("repeat-it", None)
+
+
+def test_what_fails_when_it_is_asked_and_what_is_claimed_twice_is_listed(golem, package) -> None:
+    claims = """
+        import click
+        from golem_core import Architecture, ChatModel, Option, Part, hookimpl
+
+        @hookimpl
+        def golem_architectures():
+            record = Architecture(("twice",), ChatModel, lambda file: None)
+            return [record, Architecture("text", ChatModel, lambda file: None)]
+
+        @hookimpl
+        def golem_parts():
+            return [Part("thing", lambda options: None)]
+
+        @hookimpl
+        def golem_options():
+            return [Option("Not A Name", ""), Option("help", ""), Option("mine", "", env="GOLEM_MODEL")]
+
+        @hookimpl
+        def golem_commands(cli):
+            cli.add_command(click.Command("serve"))
+            cli.add_command(click.Command("plugins"))
+            cli.add_command(click.Command("ours"))
+    """
+    package("golem-first", "1", "first", claims)
+    package("golem-second", "1", "second", claims)
+    package("golem-wrong", "1", "wrong", "from golem_core import hookimpl\n@hookimpl\ndef golem_parts(x): return []\n")
+    package(
+        "golem-raises", "1", "raises", "from golem_core import hookimpl\n@hookimpl\ndef golem_parts(): return 1/0\n"
+    )
+    try:
+        failed = {each["name"]: each["failures"] for each in json.loads(golem("plugins", "--json")[1])}
+        commands = cli.cli.commands
+        assert commands["plugins"] is cli.list_plugins
+        assert "serve" not in commands or commands["serve"].callback is not None
+    finally:
+        cli.cli.commands.pop("ours", None)
+    both = "claimed by golem-first and golem-second; uninstall one, or choose with GOLEM_PLUGINS=NAME"
+    names = "expected lower-case words joined by -, and none of h, help and version"
+    assert sorted(failed["first"]) == [
+        "golem_architectures: names is the text 'text'; expected a tuple of texts",
+        f"golem_architectures: the architecture 'twice' is {both}",
+        "golem_commands: the command plugins is already golem-core's",
+        "golem_commands: the command serve is already golem-core's",
+        f"golem_options: an option cannot be called 'Not A Name': {names}",
+        f"golem_options: an option cannot be called 'help': {names}",
+        "golem_options: the variable GOLEM_MODEL of -mine is already golem-core's",
+        f"golem_parts: the option '-thing' is {both}",
+    ]
+    assert sorted(failed["second"]) == sorted(
+        [*failed["first"], "golem_commands: the command ours is already golem-first's"]
+    )
+    (reason,) = failed["wrong"]
+    assert "\n" not in reason and "declared in the hookimpl but can not be found in the hookspec" in reason
+    assert failed["raises"] == ["golem_parts: ZeroDivisionError: division by zero"]
 
 
 @pytest.mark.parametrize("command", [["--version"], ["plugins"], ["plugins", "--json"]])

@@ -87,17 +87,19 @@ def rows(
 
 
 def register(F: type[Format]) -> None:
-    """Makes the kernels `embed_NAME` and `table_rows_NAME` of a format: the rows of tokens or of ids, float32."""
+    """Makes the kernels `embed_NAME` and `table_rows_NAME` of a format: the rows of tokens or
+    positions, or of ids, float32."""
     scaled = issubclass(F, Floats) and F.scaled
 
     @kernel(f"embed_{F.name}")
     def embed(a: Traced, thread: Traced, threads: Traced) -> None:
-        table, tokens, y, y_stride, K, count, scratch, scratch_stride = arguments(a, 8)
+        table, ids, y, y_stride, entries, K, count, scratch, scratch_stride = arguments(a, 9)
 
         def row(c: Traced) -> tuple[Traced, Traced]:
-            return table + load("i64", tokens + c * 8) * (K // F.block * F.source_bytes), y + c * y_stride
+            chosen = vmin(load("i64", ids + c * 8), entries - 1)
+            return table + chosen * (K // F.block * F.source_bytes), y + c * y_stride
 
-        scale = number(a, 8) if scaled else None
+        scale = number(a, 9) if scaled else None
         rows(F, load("i64", count), row, K, scratch + thread * scratch_stride, thread, threads, scale)
 
     @kernel(f"table_rows_{F.name}")

@@ -35,18 +35,24 @@ def embed(target: Target, p: Planner, node: Node) -> None:
     emit_rows(p, node["table"], None, 0, p.write(node.results[0]))
 
 
+def embed_position(target: Target, p: Planner, node: Node) -> None:
+    emit_rows(p, node["table"], None, 0, p.write(node.results[0]), by_position=True)
+
+
 def table_rows(target: Target, p: Planner, node: Node) -> None:
     ids = p.read(node["ids"])
     emit_rows(p, node["table"], ids, node["ids"].size, p.write(node.results[0]))
 
 
-def emit_rows(p: Planner, table: Weight, ids: Operand | None, count: int, y: Operand) -> None:
-    """Rows of a table by `count` ids of each column, or by its token."""
+def emit_rows(
+    p: Planner, table: Weight, ids: Operand | None, count: int, y: Operand, *, by_position: bool = False
+) -> None:
+    """Rows of a table by `count` ids of each column, or by its token or position."""
     blocks = row_units(table)
     launch(
         p, f"embed_{layout_of(table).name}", (32,), (groups_of(blocks, 32), max(1, count) * p.capacity[y.rows]),
         Matrix(table), y, Rows(y.rows), ids or NOTHING, Planes(table), table.rows, blocks, table.width, y.stride,
-        count, ids.stride if ids else 0,
+        count, ids.stride if ids else int(by_position),
     )  # fmt: skip
 
 

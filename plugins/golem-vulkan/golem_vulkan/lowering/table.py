@@ -32,6 +32,7 @@ PLAIN = {
     "delta_net": recurrence.delta_net,
     "elu": entrywise.unary,
     "embed": products.embed,
+    "embed_position": products.embed_position,
     "expert_linear": products.expert_linear,
     "gelu": entrywise.unary,
     "hadamard": entrywise.hadamard,
