@@ -291,12 +291,12 @@ class Plugins:
             table.setdefault(record.option, []).append((plugin, record))
         return [self._only_one("option", f"-{option}", claims) for option, claims in table.items()]
 
-    def endpoints(self, server: Any) -> list[Any]:
-        """The route handlers of every plugin for what this server has loaded.
+    def endpoints(self, server: Any) -> list[tuple[Plugin, Any]]:
+        """The route handlers of every plugin for what this server has loaded, each with its plugin.
 
         A GolemError passes through: it says why a part that the user asked for cannot be had.
         """
-        return [handler for _, handler in self.ask("golem_endpoints", server=server)]
+        return self.ask("golem_endpoints", server=server)
 
     def commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
         """Let every plugin add its commands to the command line.

@@ -55,13 +55,7 @@ class _Litestar(Litestar):
 
 def application(server: Server) -> Any:
     """The ASGI application for what `server` has loaded."""
-    app: Any = _Litestar(
-        route_handlers=plugins.installed().endpoints(server),
-        exception_handlers={Exception: errors.handler(server.envelopes, unloaded(server))},
-        request_max_body_size=BODY_LIMIT,
-        openapi_config=None,
-        logging_config=None,
-    )
+    app: Any = _routed(plugins.installed().endpoints(server), errors.handler(server.envelopes, unloaded(server)))
 
     def refuse(scope: Any, refusal: Refusal) -> Any:
         response = errors.respond(server.envelopes, scope["path"], refusal)
@@ -79,6 +73,35 @@ def application(server: Server) -> Any:
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])
     return RequestLog(app, server.totals.count)
+
+
+def _routed(endpoints: list[tuple[plugins.Plugin, Any]], handle: Any) -> Litestar:
+    """Litestar with these route handlers, without those of plugins whose handlers it does not take beside the rest."""
+
+    def made(handlers: list[Any]) -> Litestar:
+        return _Litestar(
+            route_handlers=handlers,
+            exception_handlers={Exception: handle},
+            request_max_body_size=BODY_LIMIT,
+            openapi_config=None,
+            logging_config=None,
+        )
+
+    try:
+        return made([handler for _, handler in endpoints])
+    except Exception:  # a stranger's handlers may be anything; whose they are is looked for
+        taken: list[Any] = []
+        for plugin in {id(plugin): plugin for plugin, _ in endpoints}.values():
+            own = [handler for other, handler in endpoints if other is plugin]
+            try:
+                made([*taken, *own])
+            except Exception as error:
+                if plugin.name == plugins.CORE:
+                    raise
+                plugin.fail(f"golem_endpoints: {plugins.reason(error)}")
+            else:
+                taken += own
+        return made(taken)
 
 
 def unloaded(server: Server) -> dict[str, str]:

@@ -280,6 +280,18 @@ def test_an_op_of_one_s_own_is_computed_by_its_meaning_and_refused_by_name(shop:
     assert str(refused.value) in TEXT
 
 
+def test_the_reference_of_a_whole_text_is_what_a_device_computes(shop: Path) -> None:
+    (snippet,) = re.findall(r"^```python\n(tokens = .*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (line,) = re.findall(r"`(device\.compile\(graph, .*?)`", TEXT)
+    with open_model(shop / "toy.gguf") as file:
+        model = module(shop, "golem_toy").open_toy(file)
+        names = {"model": model, "Columns": Columns, "Reference": Reference}
+        exec(snippet, names)
+        got = eval(line, names | {"device": CpuDevice(), "graph": model.build()})
+    assert names["logits"].shape == (names["count"], model.vocab_size)
+    np.testing.assert_allclose(got["logits"], names["logits"], rtol=1e-3, atol=1e-3)
+
+
 # ---------------------------------------------------------------- what the page says besides
 
 

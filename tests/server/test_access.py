@@ -89,7 +89,7 @@ def routes() -> list[tuple[str, str]]:
     server = Server(chat.name, OPTIONS | {"metrics": True}, chat)
     try:
         handlers = plugins.installed().endpoints(server)
-        return sorted((method, path) for each in handlers for path in each.paths for method in each.http_methods)
+        return sorted((method, path) for _, each in handlers for path in each.paths for method in each.http_methods)
     finally:
         server.close()
 

@@ -27,7 +27,7 @@ def test_every_endpoint_is_described(document) -> None:
     server = Server(chat.name, {option.name: option.default for option in CORE_OPTIONS}, chat)
     there = {
         (method.lower(), re.sub(r":\w+\}", "}", path))
-        for handler in plugins.installed().endpoints(server)
+        for _, handler in plugins.installed().endpoints(server)
         for path in handler.paths
         for method in handler.http_methods
         if method in ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -86,6 +86,35 @@ def test_a_handler_that_says_nothing_is_listed_too(start, monkeypatch) -> None:
 
     found = plugins.installed()
     endpoints = found.endpoints
-    monkeypatch.setattr(found, "endpoints", lambda server: [*endpoints(server), plain])
+    monkeypatch.setattr(found, "endpoints", lambda server: [*endpoints(server), (found.described("plain"), plain)])
     listed = start().client.get("/openapi.json").json()["paths"]
     assert listed["/plain"]["get"]["operationId"] == "get /plain"
+
+
+def test_a_plugin_whose_handlers_do_not_fit_is_reported_and_the_others_answer(start, monkeypatch) -> None:
+    from litestar import get
+
+    @get("/v1/models", sync_to_thread=False)
+    def models() -> str:
+        return "stolen"
+
+    @get("/lost", sync_to_thread=False)
+    def lost() -> str:
+        return ""
+
+    @get("/kept", sync_to_thread=False)
+    def kept() -> str:
+        return "kept"
+
+    found = plugins.installed()
+    endpoints = found.endpoints
+    thief, nonsense, good = (found.described(name) for name in ("thief", "nonsense", "good"))
+    strange = [(thief, lost), (thief, models), (nonsense, "x"), (good, kept)]
+    monkeypatch.setattr(found, "endpoints", lambda server: [*endpoints(server), *strange])
+    client = start().client
+    for plugin in (thief, nonsense, good):
+        found.found.remove(plugin)
+    assert client.get("/v1/models").json()["object"] == "list"
+    assert client.get("/kept").text == "kept" and client.get("/lost").status_code == 404
+    assert "Handler already registered for path '/v1/models' and http method GET" in thief.failures[0]
+    assert nonsense.failures and not good.failures
