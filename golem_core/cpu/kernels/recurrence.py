@@ -77,6 +77,13 @@ LANES = (32, 16, 8)
 """Value components that one thread goes through at a time, by preference."""
 
 
+def add_row(sums: list[Var], factor: Traced, row: Traced) -> None:
+    """Adds the vectors at `row`, times the number at `factor`, to the sums."""
+    by = broadcast("f32x8", "f32", factor)
+    for u, total in enumerate(sums):
+        total.set(fma(by, load("f32x8", row + 32 * u), total))
+
+
 def delta_net(lanes: int) -> None:
     """`delta_net_{lanes}`: through every run, for so many of a head's value components at a time.
 
@@ -101,11 +108,15 @@ def delta_net(lanes: int) -> None:
                     keys, queries = k + c * k_stride + key_at, q + c * q_stride + key_at
                     kept = exp(load("f32", decay + c * decay_stride + h * 4))
                     share_of = load("f32", beta + c * beta_stride + h * 4)
-                    known = [Var(const("f32x8", 0)) for _ in vectors]
-                    for i in loop(dk):
-                        key = broadcast("f32x8", "f32", keys + i * 4)
-                        for u in vectors:
-                            known[u].set(fma(key, load("f32x8", held + i * (4 * lanes) + 32 * u), known[u]))
+                    # two sums of everything: a single one would wait for itself
+                    sums = [[Var(const("f32x8", 0)) for _ in vectors] for _ in range(2)]
+                    even = dk & -2
+                    for i in loop(0, even, 2):
+                        for at, each in enumerate(sums):
+                            add_row(each, keys + (i + at) * 4, held + (i + at) * (4 * lanes))
+                    for i in loop(even, dk):
+                        add_row(sums[0], keys + i * 4, held + i * (4 * lanes))
+                    known = [one + other for one, other in zip(*sums, strict=True)]
                     delta = [
                         (load("f32x8", v + c * v_stride + value_at + 32 * u) - known[u] * kept) * share_of
                         for u in vectors
