@@ -39,8 +39,21 @@ def recorder(name: str | None = None) -> str:
 
 
 def recording(program: str, rate: int) -> list[str]:
-    """The command that records with the program at that path."""
-    return [program, *recorders(rate)[Path(program).name]]
+    """The command that records with the program at that path.
+
+    pw-record writes bare samples to standard output, but for the versions that have a switch for that.
+    """
+    name = Path(program).name
+    raw = ["--raw"] if name == "pw-record" and "--raw" in _help(program) else []
+    return [program, *raw, *recorders(rate)[name]]
+
+
+def _help(program: str) -> str:
+    try:
+        found = subprocess.run([program, "--help"], capture_output=True, stdin=subprocess.DEVNULL, timeout=10)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GolemError(f"{program}: cannot be asked for its options: {error}") from None
+    return (found.stdout + found.stderr).decode(errors="replace")
 
 
 class Microphone:

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import soundfile
+from golem_kyutai.microphone import recording
 
 GOLEM = [sys.executable, "-c", "from golem_core.cli import main; main()"]
 
@@ -109,6 +110,15 @@ def test_the_microphone_is_written_down_until_it_ends(directory, files, recorder
     assert (recorder / "asked").read_text().split() == ["-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "1200"]
     written = golem("transcribe", "-stt", str(directory), str(files / "talk0.wav")).stdout
     assert found.stdout.split() == written.split()
+
+
+@pytest.mark.parametrize(("options", "switch"), [("  --rate  Sample rate", []), ("  -a, --raw  RAW mode", ["--raw"])])
+def test_pipewire_is_told_to_write_bare_samples_where_it_has_a_switch_for_that(tmp_path, options, switch):
+    program = tmp_path / "pw-record"
+    program.write_text(f"#!/bin/sh\necho '{options}'\n")
+    program.chmod(0o755)
+    expected = [*switch, "--rate", "24000", "--channels", "1", "--format", "s16", "-"]
+    assert recording(str(program), 24_000) == [str(program), *expected]
 
 
 def test_an_interrupt_lets_what_was_heard_be_written(directory, recorder, monkeypatch):
