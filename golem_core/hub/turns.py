@@ -125,6 +125,7 @@ class Turns:
         self._clock = clock
         self._lock = threading.Lock()
         self._turns: dict[str, Turn] = {}
+        self._ended: deque[tuple[Turn, float]] = deque()  # in the order of their ends
         self._queues: dict[str, deque[Turn]] = {}
         self._ready: deque[str] = deque()  # conversations that have a queue and no thread yet
         self._workers: set[threading.Thread] = set()
@@ -221,6 +222,7 @@ class Turns:
         """Take a turn that has ended out of its queue; returns the conversation that its thread goes on with."""
         with self._lock:
             turn.ended_at = self._clock()
+            self._ended.append((turn, turn.ended_at))
             queue = self._queues[turn.conversation]
             queue.popleft()
             if queue:
@@ -233,8 +235,5 @@ class Turns:
 
     def _forget(self) -> None:
         now = self._clock()
-        kept = {}
-        for identity, turn in self._turns.items():
-            if turn.ended_at is None or now < turn.ended_at + KEPT:
-                kept[identity] = turn
-        self._turns = kept
+        while self._ended and now >= self._ended[0][1] + KEPT:
+            del self._turns[self._ended.popleft()[0].id]
