@@ -5,6 +5,7 @@ Handlers leave what they know in the request's `Entry`; the middleware measures 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -19,9 +20,16 @@ __all__ = ["Entry", "RequestLog", "duration", "entry", "note_refusal", "note_req
 _KEY = "golem.entry"
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 def say(line: str) -> None:
-    """Print one line on standard error at once."""
-    sys.stderr.write(line + "\n")
+    """Print one line on standard error at once.
+
+    Control characters are written as escapes: models, clients and extensions have a part in what lines say, and a
+    terminal does what they ask for.
+    """
+    sys.stderr.write(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n")
     sys.stderr.flush()
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from golem_core.server.log import duration
+from golem_core.server.log import duration, say
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,8 @@ def test_waiting_for_a_slot_is_told(live, capfd) -> None:
     for thread in threads:
         thread.join()
     assert sum(", queued " in line and "ms" in line for line in lines(capfd)) >= 1
+
+
+def test_control_characters_do_not_reach_the_terminal(capfd) -> None:
+    say("[read] \x1b[31mred\x9b \x07 naïve\t😀\u200d\n  more")
+    assert capfd.readouterr().err == "[read] \\x1b[31mred\\x9b \\x07 naïve\t😀\u200d\n  more\n"
