@@ -43,6 +43,7 @@ class Live:
         """The whole stream of a turn."""
         with self.client.stream("GET", f"/v1/turns/{turn}") as answer:
             assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream")
+            assert answer.headers["cache-control"] == "no-cache"
             frames = [each for each in "".join(answer.iter_text()).split("\n\n") if each and each[0] != ":"]
         events = []
         for frame in frames:

@@ -119,6 +119,18 @@ def test_an_installed_extension_is_replaced_by_force_and_keeps_its_settings(home
     assert home.config().values["mine"] == 1, "keys that nobody knows stay"
 
 
+def test_what_is_added_while_a_server_runs_is_said_to_wait_for_its_next_start(home, tmp_path) -> None:
+    home.make()
+    held = home.lock()
+    assert held is not None
+    said: list[str] = []
+    add(home, str(project(tmp_path / "src")), say=said.append, environment=environment)
+    assert said == ["installed my-ext; it runs from the next start of golem serve on"]
+    remove(home, "my-ext", said.append)
+    os.close(held)
+    assert said[1:] == ["removed my-ext"] and left(home) == []
+
+
 def test_a_failure_leaves_everything_as_it_was(home, tmp_path) -> None:
     source = project(tmp_path / "src")
 

@@ -21,6 +21,7 @@ import pytest
 from hub_fakes import BEARER, TOKEN, alive
 
 from golem_core.errors import GolemError
+from golem_core.hub import supervisor as supervisors
 from golem_core.hub.config import Home
 from golem_core.hub.groups import ProcessGroups
 from golem_core.hub.registry import Registry
@@ -200,6 +201,19 @@ def test_a_program_that_cannot_be_started_does_not_hinder_others(home, groups) -
     until(lambda: any(line.startswith("[good] started at http://127.0.0.1:1 a-token") for line in said))
     until(lambda: "[broken] starting again in 1 s" in said)
     assert any(line.startswith("extension odd: ") for line in said)
+    supervisor.stop()
+
+
+def test_a_missing_environment_is_made_again(home, groups, monkeypatch) -> None:
+    folder = install(home, "good", program=SLEEPER)
+    kept = folder.with_name(".kept")
+    (folder / ".venv").rename(kept)
+    monkeypatch.setattr(supervisors, "make_environment", lambda folder, say: kept.rename(folder / ".venv"))
+    said: list[str] = []
+    supervisor = Supervisor(Home(home), Registry(), TOKEN, said.append, groups)
+    supervisor.start("http://127.0.0.1:1")
+    until(lambda: any(line.startswith("[good] started at http://127.0.0.1:1 a-token") for line in said))
+    assert said[0] == "[good] repairing its environment"
     supervisor.stop()
 
 
