@@ -53,6 +53,9 @@ void main() {
                               : values + (uint64_t((q) - PARTS) * p.sixteens + sixteen) * 512; \
     coming[(q) % AHEAD * TILES + i] = U4(at).v[0]; \
   }
+#define ASK_AHEAD(q, j) \
+  if ((q) + AHEAD < 2 * PARTS) ASK((q) + AHEAD, j) \
+  else ASK((q) + AHEAD - 2 * PARTS, (j) + TILES)
   [[unroll]] for (uint q = 0; q < AHEAD; ++q) ASK(q, begin)
 
   for (uint j = begin; j < end; j += TILES) {
@@ -62,7 +65,7 @@ void main() {
       LEFT a = left(KEEP != 0 ? query[q] : U4(queries + q * 512).v[0]);
       [[unroll]] for (uint i = 0; i < TILES; ++i)
         score[i] = coopMatMulAdd(a, right(coming[q % AHEAD * TILES + i]), score[i]);
-      ASK(q + AHEAD, j)
+      ASK_AHEAD(q, j)
     }
     if (16 * j < all_low || 16 * (j + TILES) > all_high) {
       [[unroll]] for (uint i = 0; i < TILES; ++i)
@@ -94,8 +97,7 @@ void main() {
       [[unroll]] for (uint e = 0; e < 8; ++e) mix[d][e] *= shrink[e / 4];
       [[unroll]] for (uint i = 0; i < TILES; ++i)
         mix[d] = coopMatMulAdd(share[i], right(coming[q % AHEAD * TILES + i]), mix[d]);
-      if (q + AHEAD < 2 * PARTS) ASK(q + AHEAD, j)
-      else ASK(q + AHEAD - 2 * PARTS, j + TILES)
+      ASK_AHEAD(q, j)
     }
   }
   [[unroll]] for (uint r = 0; r < 2; ++r) {
