@@ -199,7 +199,7 @@ CORE_OPTIONS = (
     Option("threads", "Threads of the device; by default it decides.", positive, example="N", commands=("*",)),
     Option(
         "kv",
-        "How the device keeps keys and values: f16, f32 or q8_0 (8 bits, half the memory of f16); for the CPU.",
+        "How the device keeps keys and values: f16, q8_0 (8 bits, half the memory of f16) or f32 (the CPU only).",
         kv,
         "f16",
         example="TYPE",

@@ -31,6 +31,10 @@ LACKING = re.compile("has no kernels for (the ops|weights of type)")
 """How a device says what it has no kernels for; the core's own has them all."""
 
 
+IN_BYTES = {"cpu": lambda: CpuDevice(threads=2, kv="q8_0")}
+"""What keeps keys and values in 8 bits."""
+
+
 def installed() -> list[str]:
     """The core's device in its variants, and every other device that is here."""
     names = list(OPENERS)
@@ -42,6 +46,7 @@ def installed() -> list[str]:
         except Unsupported:
             continue
         OPENERS[kind.name] = lambda kind=kind: kind.open({"vulkan-validate": True})
+        IN_BYTES[kind.name] = lambda kind=kind: kind.open({"vulkan-validate": True, "kv": "q8_0"})
         names.append(kind.name)
     return names
 
@@ -100,9 +105,19 @@ def test_without_fusions_the_same_comes_out(case):
     compare(CpuDevice(threads=2, kv="f32"), case, fuse=False)
 
 
+@pytest.fixture(scope="module", params=IN_BYTES)
+def device_in_bytes(request):
+    try:
+        opened = IN_BYTES[request.param]()
+    except Unsupported as lack:
+        pytest.skip(str(lack))
+    yield opened
+    opened.close()
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.byte_tolerance is not None], ids=lambda c: c.name)
-def test_keys_and_values_in_8_bits_are_near_what_they_stand_for(case):
-    compare(CpuDevice(threads=2, kv="q8_0"), case)
+def test_keys_and_values_in_8_bits_are_near_what_they_stand_for(device_in_bytes, case):
+    compare(device_in_bytes, case)
 
 
 @pytest.mark.parametrize(("dim", "refusal"), [(48, "heads of 48 components.*multiples of 32"), (544, "512 at most")])

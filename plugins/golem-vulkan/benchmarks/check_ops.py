@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from golem_vulkan.device import VulkanDevice
+from golem_vulkan.device import KV, VulkanDevice
 from golem_vulkan.lowering import forms
 
 from golem_core import Graph, Reference
@@ -46,10 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cases", nargs="*", help="beginnings of names; by default every case")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    parser.add_argument("--kv", default="f16", choices=KV, help="how keys and values are kept")
     arguments = parser.parse_args()
     for way in arguments.ways:
         matrices = way != "without matrices"
-        device, start, count = VulkanDevice(matrices=matrices), time.perf_counter(), 0
+        device, start, count = VulkanDevice(kv=arguments.kv, matrices=matrices), time.perf_counter(), 0
         failed: list[str] = []
         if matrices and not device.matrices:
             print("no cooperative matrices")
@@ -63,8 +64,11 @@ def main() -> None:
         for case in CASES:
             if arguments.cases and not case.name.startswith(tuple(arguments.cases)):
                 continue
+            if arguments.kv == "q8_0" and case.byte_tolerance is None:
+                continue
             error, where = worst(device, case)
-            allowed = max(case.half_tolerance or case.tolerance, device.product_tolerance)
+            own = case.half_tolerance if arguments.kv == "f16" else case.byte_tolerance
+            allowed = max(own or case.tolerance, device.product_tolerance)
             count += 1
             if not error <= allowed:
                 failed.append(f"{case.name}: {error:.2e} of {allowed:.0e} allowed, {where}")

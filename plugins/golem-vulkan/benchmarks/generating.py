@@ -1,8 +1,8 @@
 """Generating and reading prompts on a Vulkan device, beside llama.cpp's Vulkan backend, with the same files.
 
-Files have random weights in the dimensions of real models (`benchmarks/_random_model.py`).  llama.cpp is driven through
-its C API by `_llamacpp.py`, in a process of its own; `--peer` names the directory of its shared libraries, such as
-that in npm's @node-llama-cpp/linux-x64-vulkan.
+Files have random weights in the dimensions of real models (`benchmarks/_random_model.py`), or are real ones of any
+family whose package is installed.  llama.cpp is driven through its C API by `_llamacpp.py`, in a process of its own;
+`--peer` names the directory of its shared libraries, such as that in npm's @node-llama-cpp/linux-x64-vulkan.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from golem_qwen.qwen3 import Qwen3Config
 from golem_qwen.qwen3 import build as build_qwen3
 from golem_qwen.qwen35 import Qwen35Config
 from golem_qwen.qwen35 import build as build_qwen35
-from golem_vulkan.device import VulkanDevice
+from golem_vulkan.device import KV, VulkanDevice
 from golem_vulkan.gpu import Timer
 from golem_vulkan.passes import VulkanPass
 
-from golem_core import Columns, Graph, Keys, ModelFile, SamplerContext, SamplingParams, open_model
+from golem_core import Columns, Graph, Keys, ModelFile, SamplerContext, SamplingParams, open_model, plugins
 from golem_core.sampling import STAGES, SamplerChain, Shortlist
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -74,13 +74,16 @@ def columns(tokens: np.ndarray, first: list[int], each: int) -> Columns:
 
 
 def graph_of(file: ModelFile) -> Graph:
+    """Of a family whose package is installed; those that random weights are made for need not be."""
     vocabulary = len(file.metadata["tokenizer.ggml.tokens"])
     match file.architecture:
+        case "llama":
+            return build_llama(LlamaConfig.read(file, vocabulary), file.weights)
         case "qwen3":
             return build_qwen3(Qwen3Config.read(file, vocabulary), file.weights)
         case "qwen35":
             return build_qwen35(Qwen35Config.read(file, vocabulary), file.weights)
-    return build_llama(LlamaConfig.read(file, vocabulary), file.weights)
+    return plugins.architecture(file.architecture).open(file).build()
 
 
 def read_bytes(file: ModelFile) -> int:
@@ -146,16 +149,15 @@ def profile(run: VulkanPass, pass_: Columns) -> list[tuple[str, int, float]]:
     return sorted(((k, len(v), sum(v)) for k, v in spent.items()), key=lambda row: -row[2])
 
 
-def ours(path: Path, slots: int, rounds: int, profiled: bool) -> dict[str, Any]:
+def ours(path: Path, slots: int, rounds: int, profiled: bool, kv: str) -> dict[str, Any]:
     with open_model(path) as file:
-        device = VulkanDevice()
+        device, graph = VulkanDevice(kv=kv), graph_of(file)
         start = time.perf_counter()
-        run = device.compile(graph_of(file), slots=slots, context=1024, width=PROMPT)
+        run = device.compile(graph, slots=slots, context=1024, width=PROMPT)
         result: dict[str, Any] = {"load": time.perf_counter() - start}
         tokens = np.random.default_rng(1).integers(0, len(file.metadata["tokenizer.ggml.tokens"]), 2 * PROMPT)
         result |= measure(run, slots, tokens, rounds)
-        per_token = read_bytes(file)
-        result["GB/s"] = per_token * result["generating"] / 1e9
+        result["GB/s"] = read_bytes(file) * result["generating"] / 1e9
         if profiled:
             for name, pass_ in (("generating", columns(tokens, [PROMPT], 1)), ("prompt", columns(tokens, [0], PROMPT))):
                 rows = profile(run, pass_)
@@ -182,23 +184,28 @@ def theirs(path: Path, slots: int, rounds: int, peer: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "models", nargs="+", metavar="SHAPE:MIX", help=f"{', '.join(SHAPES)}; {', '.join(_random_model.MIXES)}"
+        "models",
+        nargs="+",
+        metavar="SHAPE:MIX",
+        help=f"{', '.join(SHAPES)}; {', '.join(_random_model.MIXES)}; or a GGUF file, which stays where it is",
     )
-    parser.add_argument("--directory", type=Path, required=True, help="where the files are made")
-    parser.add_argument(
-        "--donor", type=Path, required=True, help="a GGUF file of the architecture llama with a tokenizer"
-    )
+    parser.add_argument("--directory", type=Path, help="where the files are made")
+    parser.add_argument("--donor", type=Path, help="a GGUF file of the architecture llama with a tokenizer")
     parser.add_argument("--peer", type=Path, help="where llama.cpp's shared libraries are")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--kv", default="f16", choices=KV, help="how keys and values are kept")
     parser.add_argument("--profile", action="store_true", help="also tell where the device's time goes")
     parser.add_argument("--remove", action="store_true", help="remove each file after its turn")
     arguments = parser.parse_args()
     for name in arguments.models:
+        real = name.endswith(".gguf")
+        if not real and not (arguments.directory and arguments.donor):
+            parser.error(f"{name} needs --directory and --donor")
         shape, _, mix = name.partition(":")
-        path = model_file(arguments.directory, shape, mix, arguments.donor)
+        path = Path(name) if real else model_file(arguments.directory, shape, mix, arguments.donor)
         print(f"{name}: {path.stat().st_size / 1e9:.2f} GB", flush=True)
-        mine = ours(path, arguments.slots, arguments.rounds, arguments.profile)
+        mine = ours(path, arguments.slots, arguments.rounds, arguments.profile, arguments.kv)
         print("  golem", {k: round(v, 1) for k, v in mine.items()}, flush=True)
         if arguments.peer:
             peer = theirs(path, arguments.slots, arguments.rounds, arguments.peer)
@@ -206,7 +213,7 @@ def main() -> None:
             print(
                 "  ratio", {k: round(mine[k] / v, 2) for k, v in peer.items() if k in mine and k != "load"}, flush=True
             )
-        if arguments.remove:
+        if arguments.remove and not real:
             path.unlink()
 
 

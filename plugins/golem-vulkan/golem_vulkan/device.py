@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from golem_core import Graph, Plan, Planner, Weight
+from golem_core import Graph, Plan, Planner, Unsupported, Weight
 from golem_vulkan.adapters import Instance, choose
 from golem_vulkan.formats import layout_of
 from golem_vulkan.fragments import held
@@ -27,6 +27,8 @@ MOST_SLAB, SLABS = 256 << 20, 64
 """Most bytes of a widened slab of a weight; how many would take the device's memory."""
 MOST_PLANNED = 4
 """Sizes of passes whose plans are kept for a graph."""
+KV = ("f16", "q8_0")
+"""How keys and values can be kept."""
 WIDTH = 512
 """Most columns of a pass unless the caller asks for another number."""
 
@@ -34,8 +36,9 @@ WIDTH = 512
 class VulkanDevice:
     """The device `number` of those that `golem devices` lists, by default the first.
 
-    `host_experts`: the weights of experts stay in the host's memory.  `validate`: the validation layer watches, and
-    a pass of which it complains fails.  Raises Unsupported naming what is missing.
+    `kv`: how keys and values are kept, "f16" or "q8_0".  `host_experts`: the weights of experts stay in the host's
+    memory.  `validate`: the validation layer watches, and a pass of which it complains fails.  Raises Unsupported
+    naming what is missing.
     """
 
     name = "vulkan"
@@ -55,11 +58,15 @@ class VulkanDevice:
         self,
         number: int | None = None,
         *,
+        kv: str = "f16",
         host_experts: bool = False,
         matrices: bool = True,
         validate: bool = False,
         cache: Path | None = None,
     ):
+        if kv not in KV:
+            raise Unsupported(f"-kv {kv}: vulkan keeps keys and values as {' or '.join(KV)}")
+        self.kv = kv
         self.instance = Instance(validate=validate)
         try:
             self.adapter = choose(self.instance.adapters(), number)
@@ -102,7 +109,7 @@ class VulkanDevice:
         matrices, vectors = weights_of(plans)
         new = [w for w in matrices if w not in self.weights.matrices]
         in_host = {w for w in new if self.host_experts and len(w.shape) == 3}
-        rings = sum(2 * ring_bytes(ring, ring_length(ring, context, width), slots) for ring in graph.rings)
+        rings = sum(2 * ring_bytes(ring, ring_length(ring, context, width), slots, self.kv) for ring in graph.rings)
         needs, free = work_out(graph, plans, new, in_host, rings, slots, tentative), self.gpu.free_memory()
         needs.check(self.adapter, free)
         if progress is not None and new:
@@ -138,7 +145,8 @@ class VulkanDevice:
             context,
             rows,
             self.fragments,
-            min(MOST_SLAB, self.adapter.memory // SLABS),
+            kv=self.kv,
+            slab=min(MOST_SLAB, self.adapter.memory // SLABS),
         )
 
     def round_input(self, weight: Weight, x: np.ndarray) -> np.ndarray:

@@ -60,9 +60,10 @@ def ring_length(ring: KVRing, context: int, width: int) -> int:
     return -(-wanted // RING_STEP) * RING_STEP
 
 
-def ring_bytes(ring: KVRing, positions: int, slots: int) -> int:
-    """Of its keys, or of its values."""
-    return 2 * ring.heads * ring.dim * positions * slots
+def ring_bytes(ring: KVRing, positions: int, slots: int, kv: str) -> int:
+    """Of its keys, or of its values, as 16-bit floats or as Q8_0 blocks."""
+    entries = ring.heads * ring.dim * positions * slots
+    return entries + entries // 16 if kv == "q8_0" else 2 * entries
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class VulkanPass:
         self.keys: dict[KVRing, Block] = {}
         self.values: dict[KVRing, Block] = {}
         for ring in graph.rings:
-            size = ring_bytes(ring, self.positions[ring], slots)
+            size = ring_bytes(ring, self.positions[ring], slots, device.kv)
             self.keys[ring], self.values[ring] = take(size), take(size)
         self.clear([*self.keys.values(), *self.values.values()])
         self.recurrent = RecurrentStates(device.gpu, device.pipelines, graph.recurrent, slots, tentative, take)

@@ -26,10 +26,9 @@ def open_device(options: Mapping[str, Any]) -> Any:
     from golem_vulkan.device import VulkanDevice
     from golem_vulkan.notices import say_once
 
-    if (kv := options.get("kv") or "f16") != "f16":
-        raise Unsupported(f"-kv {kv}: vulkan keeps keys and values as f16")
     opened = VulkanDevice(
         number_of(str(options.get("device") or "vulkan")),
+        kv=options.get("kv") or "f16",
         host_experts=bool(options.get("host-experts")),
         validate=bool(options.get("vulkan-validate")),
     )

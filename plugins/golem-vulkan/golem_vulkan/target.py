@@ -26,6 +26,8 @@ class Target:
     fragments: bool = False
     """Subgroups hold matrices as `shaders/fragments.glsl` has them; then passes of many columns have room for whole
     sixteens of all rows."""
+    kv: str = "f16"
+    """How rings keep keys and values: "f16" or "q8_0"."""
     slab: int = 64 << 20
     """Most bytes of a weight's rows that are widened to float16 at once."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from golem_vulkan import api, plugin
 from golem_vulkan.adapters import choose
+from golem_vulkan.device import VulkanDevice
 from golem_vulkan.needs import Needs
 
 from golem_core import BadFile, Columns, GolemError, Graph, KVRing, Unsupported, Weight
@@ -106,8 +107,18 @@ def test_experts_that_would_fit_the_hosts_memory(device):
 
 
 def test_keys_and_values_in_another_form():
-    with pytest.raises(Unsupported, match="-kv q8_0: vulkan keeps keys and values as f16"):
-        plugin.open_device({"device": "vulkan", "kv": "q8_0"})
+    with pytest.raises(Unsupported, match="-kv f32: vulkan keeps keys and values as f16 or q8_0"):
+        plugin.open_device({"device": "vulkan", "kv": "f32"})
+
+
+def test_heads_that_8_bit_blocks_do_not_fit(device, tmp_path):
+    opened = VulkanDevice(kv="q8_0", cache=tmp_path)
+    g = Graph()
+    x = g.input("x", (1, 48))
+    g.output("y", g.attend(x, g.store(x, x, KVRing(1, 48)), scale=1.0))
+    with pytest.raises(Unsupported, match="store: heads of 48 components; with -kv q8_0 vulkan takes multiples of 32"):
+        opened.compile(g)
+    opened.close()
 
 
 def test_a_device_that_is_software_is_called_slow(device, capsys, said):

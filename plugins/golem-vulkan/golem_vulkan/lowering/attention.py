@@ -42,6 +42,8 @@ LEAST_SHARE = 32
 WIDE_SHAPE, LARGE_HEADS = (64, 32), (32, 32)
 """Rows of a workgroup on cooperative matrices, and positions at a time, as its shared memory holds them: for heads of
 up to 128 components, and for larger ones."""
+RING = 10
+"""The specialization constant that says how rings keep keys and values."""
 EVERYTHING = 0xFFFFFFFF
 """The window of attention that sees every position."""
 
@@ -79,6 +81,15 @@ def check_dim(name: str, dim: int) -> None:
         raise Unsupported(f"{name}: heads of {dim} components; vulkan takes {MOST_DIM}")
 
 
+def in_bytes(target: Target) -> int:
+    return int(target.kv == "q8_0")
+
+
+def with_ring(target: Target, *constants: int) -> tuple[int, ...]:
+    """The constants of a kernel, and how rings keep keys and values (`ring.glsl`)."""
+    return (*constants, *[0] * (RING - len(constants)), in_bytes(target))
+
+
 def rope(target: Target, p: Planner, node: Node) -> None:
     emit_rope(p, {"rope": node})
 
@@ -99,17 +110,20 @@ def emit_rope(p: Planner, m: Match) -> None:
 
 
 def store(target: Target, p: Planner, node: Node) -> None:
-    emit_store(p, {"store": node})
+    emit_store(target, p, {"store": node})
 
 
-def emit_store(p: Planner, m: Match) -> None:
+def emit_store(target: Target, p: Planner, m: Match) -> None:
     node, rope, norm = m["store"], m.get("rope"), m.get("norm")
     ring, first = node["ring"], norm or rope
     check_dim("store", ring.dim)
+    if in_bytes(target) and ring.dim % 32:
+        raise Unsupported(f"store: heads of {ring.dim} components; with -kv q8_0 vulkan takes multiples of 32")
     k, v = p.read(first["x"] if first else node["k"]), p.read(node["v"])
     pairs, frequencies, dims = rotation(rope)
     launch(
-        p, "store", (threads(ring.dim), pairs, int(norm is not None)), (ring.heads, p.capacity[k.rows]),
+        p, "store", with_ring(target, threads(ring.dim), pairs, int(norm is not None)),
+        (ring.heads, p.capacity[k.rows]),
         k, v, State(ring, writes=True), Values(ring), Rows(k.rows), frequencies,
         vector(norm["weight"] if norm else None),
         ring.heads, ring.dim, dims, Positions(ring), k.stride, v.stride, float(norm["eps"]) if norm else 0.0,
@@ -125,7 +139,7 @@ def attend(target: Target, p: Planner, node: Node, form: str = forms.F32) -> Non
     if goes_wide(target, p, node):
         emit_wide(p, target, node, "attend_wide", ring.heads, places, numbers, form)
         return
-    emit_attend(p, node, "attend", ring.heads, places, numbers, seen, form)
+    emit_attend(target, p, node, "attend", ring.heads, places, numbers, seen, form)
 
 
 def goes_wide(target: Target, p: Planner, node: Node) -> bool:
@@ -156,7 +170,7 @@ def emit_wide(
     if kernel == "attend_columns_wide":
         scale *= forms.HALF_SCALE
     constants = target.subgroup * rows // 16, together, dim, rows, int(cap is not None), target.subgroup, spans, tile
-    constants = *constants, 0, entrywise.FORMS[form]
+    constants = with_ring(target, *constants, 0, entrywise.FORMS[form])
     launch(
         p, kernel, constants, (heads // together, groups_of(p.capacity[y.rows], rows // together)),
         q, *places, y, Rows(y.rows), kv_heads, group // together, *numbers, q.stride, y.stride, scale,
@@ -178,7 +192,7 @@ def attend_columns(target: Target, p: Planner, node: Node, to: str = forms.F32) 
         emit_wide(p, target, node, "attend_columns_wide", kv_heads, (k, v), numbers, to)
         return
     seen = p.capacity["all"] if window is None else min(2 * window + 1, p.capacity["all"])
-    emit_attend(p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
+    emit_attend(target, p, node, "attend_columns", kv_heads, (k, v), numbers, seen)
 
 
 def emit_fragments(target: Target, p: Planner, node: Node) -> None:
@@ -197,6 +211,7 @@ def emit_fragments(target: Target, p: Planner, node: Node) -> None:
 
 
 def emit_attend(
+    target: Target,
     p: Planner,
     node: Node,
     kernel: str,
@@ -222,7 +237,7 @@ def emit_attend(
     parts = max(1, min(THREADS // loads, MOST_MIXED // (together * dim), TILE))
     constants = THREADS, together, dim, TILE, int(cap is not None), int(node.args.get("spans", False)), parts
     launch(
-        p, kernel, constants, (heads // together, columns, shares),
+        p, kernel, with_ring(target, *constants), (heads // together, columns, shares),
         q, *places, to, Rows(y.rows), kv_heads, heads // kv_heads // together, *numbers,
         q.stride, to.stride, shares, float(node["scale"]), float(cap or 0.0),
     )  # fmt: skip
@@ -252,8 +267,8 @@ def heads_together(group: int, dim: int) -> int:
 TURNED_NORM = Pattern(("rope",), "rope", {"x": Pattern(("rms_norm",), "norm")})
 
 
-def store_of(inner: Pattern) -> Fusion:
-    return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), emit_store)
+def store_of(target: Target, inner: Pattern) -> Fusion:
+    return Fusion(Pattern(("store",), "store", {"k": inner}), frozenset(), partial(emit_store, target))
 
 
 def emit_halves(target: Target, p: Planner, m: Match) -> None:
@@ -284,8 +299,8 @@ def fusions(target: Target) -> tuple[Fusion, ...]:
         lambda p, m: goes_wide(target, p, m["attend"]),
     )
     return (
-        store_of(TURNED_NORM),
-        store_of(Pattern(("rope",), "rope")),
+        store_of(target, TURNED_NORM),
+        store_of(target, Pattern(("rope",), "rope")),
         Fusion(TURNED_NORM, frozenset({forms.F32, forms.HALVES}), emit_rope),
         Fusion(Pattern(("rope",), "rope"), frozenset({forms.HALVES}), emit_rope),
         merged,

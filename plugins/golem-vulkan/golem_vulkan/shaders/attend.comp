@@ -33,9 +33,6 @@ const uint WIDE = 8;
 const uint LOADS = DIM / WIDE;
 shared float mixed[PARTS * HEADS * DIM];
 
-vec4 low_halves(uvec4 x) { return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)); }
-vec4 high_halves(uvec4 x) { return vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w)); }
-
 void main() {
   uint tid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x, column = gl_WorkGroupID.y, share = gl_WorkGroupID.z;
   if (beyond(p.rows, column)) return;
@@ -46,6 +43,8 @@ void main() {
   if (p.window < high - 1 - self) high = self + p.window + 1;
 #else
   uint at = position_of(p.rows, column), slot = slot_of(p.rows, column);
+  Ring keys = ring_of(p.keys, slot, p.kv_heads, h, p.positions, DIM);
+  Ring values = ring_of(p.values, slot, p.kv_heads, h, p.positions, DIM);
   uint low = at + 1 > p.window ? at + 1 - p.window : 0, high = 1 + (SPANS != 0 ? last_of(p.rows, column) : at);
 #endif
   uint each = (high - low + p.shares - 1) / p.shares;
@@ -68,7 +67,7 @@ void main() {
     if (part < PARTS)
       [[unroll]] for (uint n = 0; n * PARTS < TILE; ++n) {
         uint j = part + n * PARTS;
-        if (j < here) ahead[n] = U4(ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, tile + j)).v[load];
+        if (j < here) ahead[n] = ring_load(values, tile + j, load);
       }
 #endif
     for (uint j = tid / LANES; j < TILE; j += size / LANES) {
@@ -77,15 +76,13 @@ void main() {
       if (j < here) {
 #ifdef COLUMNS
         uint64_t key = p.keys + uint64_t(tile + j) * p.positions + 4 * h * DIM;
-#else
-        uint64_t key = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, tile + j);
 #endif
         for (uint o = lane; o < LOADS; o += LANES) {
 #ifdef COLUMNS
           vec4 a = F4(key).v[o];
 #else
-          uvec4 k = U4(key).v[o];
-          vec4 a = low_halves(k), b = high_halves(k);
+          uvec4 k = ring_load(keys, tile + j, o);
+          vec4 a = low_of(k), b = high_of(k);
 #endif
           [[unroll]] for (uint g = 0; g < HEADS; ++g) {
             uint i = g * DIM + WIDE * o;
@@ -134,7 +131,7 @@ void main() {
         vec4 a = F4(p.values + uint64_t(tile + j) * p.value_stride + 4 * h * DIM).v[load];
         [[unroll]] for (uint g = 0; g < HEADS; ++g) mix_low[g] += score[g * TILE + j] * a;
 #else
-        vec4 a = low_halves(ahead[n]), b = high_halves(ahead[n]);
+        vec4 a = low_of(ahead[n]), b = high_of(ahead[n]);
         [[unroll]] for (uint g = 0; g < HEADS; ++g) {
           mix_low[g] += score[g * TILE + j] * a;
           mix_high[g] += score[g * TILE + j] * b;

@@ -42,17 +42,24 @@ shared uint slots[COLUMNS];
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 
-// Brings the keys or values of a tile into shared memory.
-void stage(uint64_t base, uint tile, uint stride, uint around) {
-  barrier();
-  for (uint e = gl_LocalInvocationID.x; e < TILE * PIECES; e += gl_WorkGroupSize.x) {
+// Brings the keys or values of a tile into shared memory: of a ring, or of the columns up to `last`.
 #ifdef BETWEEN
-    uint row = min(tile + e / PIECES, around);
+struct Rows16 { uint64_t base; uint stride, last; };
+#define PLACE Rows16
+uvec4 load(Rows16 x, uint row, uint i) { return U4(x.base + uint64_t(min(row, x.last)) * x.stride).v[i]; }
 #else
-    uint row = (tile + e / PIECES) % around;
+#define PLACE Ring
+uvec4 load(Ring x, uint position, uint i) {
+  uvec4 found = ring_load(x, position, i);
+  if (BYTES == 0) return found;
+  vec4 a = low_of(found), b = high_of(found);
+  return uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+}
 #endif
-    cached[e / PIECES * PITCH + e % PIECES] = U4(base + 2ul * row * stride).v[e % PIECES];
-  }
+void stage(PLACE x, uint tile) {
+  barrier();
+  for (uint e = gl_LocalInvocationID.x; e < TILE * PIECES; e += gl_WorkGroupSize.x)
+    cached[e / PIECES * PITCH + e % PIECES] = load(x, tile + e / PIECES, e % PIECES);
   barrier();
 }
 
@@ -102,20 +109,18 @@ void main() {
       low = subgroupMin(low);
       high = subgroupMax(high);
 #ifdef BETWEEN
-      uint64_t keys = p.keys + 2 * h * DIM, values = p.values + 2 * h * DIM;
-      uint key_stride = p.positions / 2, value_stride = p.value_stride / 2;
-      uint around = high - 1;   // what lies behind is not theirs, and may be no column at all
+      // what lies behind is not theirs, and may be no column at all
+      Rows16 keys = Rows16(p.keys + 2 * h * DIM, p.positions, high - 1);
+      Rows16 values = Rows16(p.values + 2 * h * DIM, p.value_stride, high - 1);
 #else
       low = low / TILE * TILE;
-      uint64_t keys = ring_row(p.keys, slot, p.kv_heads, h, p.positions, DIM, 0);
-      uint64_t values = ring_row(p.values, slot, p.kv_heads, h, p.positions, DIM, 0);
-      uint key_stride = DIM, value_stride = DIM;
-      uint around = p.positions;
+      Ring keys = ring_of(p.keys, slot, p.kv_heads, h, p.positions, DIM);
+      Ring values = ring_of(p.values, slot, p.kv_heads, h, p.positions, DIM);
 #endif
       for (uint tile = low; tile < high; tile += TILE) {
         ACCUMULATOR s[TILE / 16];
         [[unroll]] for (uint j = 0; j < TILE / 16; ++j) s[j] = ACCUMULATOR(0.0);
-        stage(keys, tile, key_stride, around);
+        stage(keys, tile);
         for (uint d = 0; d < DIM / 8; d += 2) {
           LEFT a;
           coopMatLoad(a, query, strip * PITCH + d, PITCH, gl_CooperativeMatrixLayoutRowMajor);
@@ -156,7 +161,7 @@ void main() {
         }
         subgroupBarrier();
         if (turn == 1) {
-          stage(values, tile, value_stride, around);
+          stage(values, tile);
           [[unroll]] for (uint j = 0; j < TILE / 16; ++j) {
             LEFT a;
             coopMatLoad(a, share, strip * (TILE + PAD) + 16 * j, TILE + PAD, gl_CooperativeMatrixLayoutRowMajor);
