@@ -13,6 +13,7 @@ from golem_core import (
     tokenizer_from_metadata,
 )
 from golem_gemma import answers, gemma3, gemma4, projector, templates
+from golem_gemma.older_templates import Gemma4Template
 
 
 def open_gemma3(file: ModelFile) -> ChatModel:
@@ -46,7 +47,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
         context_train=cfg.context,
         build=partial(gemma4.build, cfg, file.weights),
         tokenizer=tokenizer,
-        template=ChatTemplate.read(file.metadata, tokenizer),
+        template=Gemma4Template.read(file.metadata, tokenizer),
         fallback_template=templates.gemma4(empty_thought=begins_with_empty_thought(file, cfg)),
         suppress=suppressed(file, cfg.vocabulary),
         sampling=SamplingDefaults.read(file.metadata),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from golem_gemma import templates
+from golem_gemma.older_templates import Gemma4Template
 
 from golem_core import BadRequest, ChatTemplate
 
@@ -228,3 +229,39 @@ class TestGemma4:
     def test_arguments_in_a_string_are_refused(self):
         with pytest.raises(BadRequest, match="arguments"):
             gemma4(user("w?"), calls('{"city": "X"}'))
+
+
+CALLS = [{"id": id, "function": {"name": name, "arguments": {}}} for id, name in (("c1", "f"), ("c2", "g"))]
+LOOP = [
+    {"role": "user", "content": "both"},
+    {"role": "assistant", "content": "", "tool_calls": CALLS},
+    {"role": "tool", "tool_call_id": "c2", "content": "two"},
+    {"role": "tool", "tool_call_id": "c1", "content": "one"},
+]
+OLDER = """{%- for m in messages -%}
+<{{ m.role }}>
+{%- for r in m.tool_responses or [] -%}
+<|tool_response>response:{{ r.name }}={{ r.response }}{%- endfor -%}
+{{ m.content }}
+{%- endfor -%}"""
+
+
+def test_templates_that_read_no_tool_messages_get_the_results_with_the_calls():
+    template = Gemma4Template(OLDER, bos_token="<bos>", eos_token="<eos>")
+    results = "<user>both<assistant><|tool_response>response:g=two<|tool_response>response:f=one"
+    assert template.render(LOOP) == results
+    answered = [*LOOP, {"role": "assistant", "content": "done"}, {"role": "user", "content": "thanks"}]
+    assert template.render(answered) == results + "done<user>thanks"
+    again = [*LOOP, *LOOP[1:], {"role": "assistant", "content": "done"}]
+    assert template.render(again) == results + results.removeprefix("<user>both") + "done"
+    said = [LOOP[0], {**LOOP[1], "content": "let me see"}, *LOOP[2:]]
+    assert template.render(said) == results.replace("both", "both<assistant>let me see")
+    assert "tool_responses" not in LOOP[1]
+
+
+def test_templates_that_read_tool_messages_get_these():
+    source = """{%- for m in messages -%}
+{{ '<|tool_response>response:' ~ (m.name or 'f') if m.role == 'tool' }}{{ m.content }}
+{%- endfor -%}"""
+    template = Gemma4Template(source, bos_token="<bos>", eos_token="<eos>")
+    assert template.render(LOOP) == "both<|tool_response>response:ftwo<|tool_response>response:fone"
