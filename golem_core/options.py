@@ -208,7 +208,13 @@ CORE_OPTIONS = (
     Option("builtin-template", "Ignore the chat template in the file.", bool, False, commands=_BOTH),
     Option("api-key", "Ask every client for one of these keys.", keys, (), example="KEY[,KEY]"),
     Option("insecure", "Let -addr name an address that others reach, without an -api-key.", bool, False),
-    Option("cors", "Web pages that may read answers in a browser.", origins, (), example="ORIGIN[,ORIGIN]"),
+    Option(
+        "cors",
+        "Web pages that may send requests and read answers in a browser.",
+        origins,
+        (),
+        example="ORIGIN[,ORIGIN]",
+    ),
     Option("token", "The token of extensions and channels; by default a random one.", token),
     Option(
         "url",

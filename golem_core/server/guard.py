@@ -1,7 +1,8 @@
-"""Who may ask: API keys, and the Host header of a server that only this machine should reach.
+"""Who may ask: API keys, and the Host and Origin headers at a server that only this machine should reach.
 
 A page in a browser can make its own name resolve to 127.0.0.1 and so reach a server bound there (DNS
-rebinding); such a request still carries the page's name as its host, which is why the name is looked at.
+rebinding); such a request still carries the page's name as its host, which is why the name is looked at.  A page may
+also send to 127.0.0.1 what it may not read the answer of; such a request carries the page's origin.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from golem_core.options import Address
 from golem_core.server.log import entry
 from golem_core.server.refusal import Refusal
 
-__all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback"]
+__all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback", "is_strange_page"]
 
 Admission = Callable[[Any], "Refusal | None"]
 """From the ASGI scope of a request to why it may not pass, or None."""
 
+_QUESTIONS = ("GET", "HEAD", "OPTIONS")
 _PUBLIC = ("/", "/health", "/v1/models")
 
 
@@ -72,11 +74,22 @@ def is_local_name(header: str) -> bool:
     return number.is_loopback or number.is_private
 
 
+def is_strange_page(origin: str, own: str, listed: Sequence[str]) -> bool:
+    """Whether an Origin header is of a page of the web that is neither the server's `own` origin nor `listed`.
+
+    "null" stands for pages that don't tell; a page can't send another scheme than http and https (RFC 6454).
+    """
+    origin = origin.strip().lower()
+    return origin.startswith(("http://", "https://", "null")) and origin != own and not {"*", origin} & {*listed}
+
+
 class Guard:
     """ASGI middleware that refuses strangers before anything else looks at their request.
 
-    `local` turns the look at the Host header on; `keys` are the keys of which a client must present one, none
-    meaning that no key is asked for.  `admissions` are asked instead about paths under their prefixes.
+    `local` turns the look at the Host header on, and at the Origin header of what is more than a question; `origins`
+    are those of pages that may ask all the same ("*" is every page).  `keys` are the keys of which a client must
+    present one, none meaning that no key is asked for.  `admissions` are asked instead about paths under their
+    prefixes.
     `answer(scope, refusal)` makes the response.
     """
 
@@ -88,12 +101,14 @@ class Guard:
         keys: Sequence[str],
         answer: Callable[[Any, Refusal], Any],
         admissions: Mapping[str, Admission] | None = None,
+        origins: Sequence[str] = (),
     ):
         self.app = app
         self.local = local
         self.keys = [key.encode() for key in keys]
         self.answer = answer
         self.admissions = admissions or {}
+        self.origins = origins
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         refusal = self.refusal(scope) if scope["type"] == "http" else None
@@ -113,6 +128,10 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and not is_local_name(host):
             return Refusal(403, f"this server answers its own machine only, and not as {host!r}; see -addr")
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        own = f"{scope['scheme']}://{host.strip().lower()}"
+        if self.local and scope["method"] not in _QUESTIONS and is_strange_page(origin, own, self.origins):
+            return Refusal(403, f"this server does nothing for pages of {origin!r}; -cors lists pages that may ask")
         if not self.keys or scope["path"].rstrip("/") in ("", *_PUBLIC) or scope["path"].startswith("/v1/models/"):
             return None
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")

@@ -69,6 +69,7 @@ def application(server: Server) -> Any:
         keys=server.options["api-key"],
         answer=refuse,
         admissions=server.admissions,
+        origins=server.options["cors"],
     )
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])

@@ -80,6 +80,35 @@ def test_a_star_lists_every_page(start) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://any.example"
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "HTTP://EVIL.EXAMPLE", "null"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat", "/completion", "/tokenize"])
+def test_a_page_gets_nothing_done_whose_answer_it_could_not_read(guarded, start, origin, path) -> None:
+    """A page may send plain text anywhere without asking first."""
+    body, sent = b'{"messages": [{"role": "user", "content": "hi"}]}', {"content-type": "text/plain", "origin": origin}
+    live = start()
+    answer = live.client.post(path, content=body, headers=sent)
+    assert answer.status_code == 403 and origin in answer.text and "-cors" in answer.text
+    with_key = guarded.client.post(path, content=body, headers=sent | {"x-api-key": "k"})
+    assert with_key.status_code == 403
+
+
+def test_pages_of_the_server_and_listed_ones_and_programs_are_answered(start) -> None:
+    live, listing, every = start(), start(options={"cors": (PAGE,)}), start(options={"cors": ("*",)})
+    for each, origin in [
+        (live, live.url.removesuffix("/v1")),
+        (live, "chrome-extension://abc"),
+        (live, "app://notes"),
+        (listing, PAGE),
+        (listing, PAGE.upper()),
+        (every, "null"),
+        (every, "https://any.example"),
+    ]:
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        assert each.client.post("/v1/chat/completions", json=body, headers={"origin": origin}).status_code == 200, (
+            origin
+        )
+
+
 def routes() -> list[tuple[str, str]]:
     """(method, path) of every route of a server that has everything turned on."""
     from golem_core import plugins
