@@ -8,12 +8,13 @@ with golem_core.load("model.gguf") as model:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from golem_core.api_answers import Answer, ChatAnswer
 from golem_core.background import give_back, in_background
-from golem_core.errors import BadRequest, Unsupported
+from golem_core.errors import BadRequest, GolemError, Unsupported
 
 if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
@@ -156,15 +157,22 @@ def open_on(
     kind = plugins.device(device)
     file = open_model(path)
     try:
+        if file.architecture == "clip":
+            raise Unsupported(f"{path}: a projector; it goes beside a conversation model, as -mmproj (mmproj=)")
         model = plugins.architecture(file.architecture).open(file)
         if not isinstance(model, role):
-            raise Unsupported(f"{path} holds a {type(model).__name__}, which is not {what}")
+            raise Unsupported(f"{path} holds {_in_words(model)}, which is not {what}")
         model = bind(model)
         opened = kind.opened({"device": device, "threads": threads, **options})
         try:
             # the tokenizer's tables are built while the weights are read
             prepared = in_background(model.tokenizer.prepare, f"{path}: the vocabulary can't be used")
-            engine = make(model, opened)
+            try:
+                engine = make(model, opened)
+            except BaseException:
+                with suppress(GolemError):
+                    prepared()
+                raise
         except BaseException:
             opened.close()
             raise
@@ -172,6 +180,14 @@ def open_on(
         file.close()
         raise
     return model, engine, opened, prepared
+
+
+def _in_words(model: object) -> str:
+    from golem_core.engine.roles import ChatModel, Embedder
+
+    if isinstance(model, ChatModel):
+        return "a conversation model"
+    return "an embedding model" if isinstance(model, Embedder) else f"a model of the type {type(model).__name__}"
 
 
 def open_device(options: Mapping[str, Any]) -> Device:
@@ -218,6 +234,8 @@ class LoadedModel:
     def close(self) -> None:
         """End the running answers and let go of device and file."""
         self.engine.close()
+        with suppress(GolemError):  # a thread that still makes the tokenizer's tables would abort a process that ends
+            self._prepared()
         self._device.close()
         self.model.file.close()
         if self._projector is not None:
@@ -263,6 +281,8 @@ class LoadedModel:
         first one takes a few seconds.  Each token comes with its log-probability unless `logprobs` is False, and with
         the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range.
         """
+        if isinstance(ids, str):
+            raise BadRequest("ids: expected a list of token ids, as tokenize() gives them, got a text")
         held = self._grammar(grammar, json_schema)
         constraint = None
         if held is not None:

@@ -13,7 +13,7 @@ import golem_core
 from golem_core import Architecture, ChatModel, DeviceType, SamplingDefaults, hookimpl, plugins
 from golem_core.api import LoadedModel
 from golem_core.engine import Generation, Token
-from golem_core.errors import BadFile, BadRequest, Unsupported
+from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 from golem_core.sampling.grammar import Thought
 from golem_core.text import ChatTemplate, Content, JsonCalls, Markers, Reasoning
 
@@ -127,6 +127,11 @@ def test_tokenizing_with_and_without_special_tokens(plugin, file):
         assert loaded.detokenize([1, 50], special=True) == "<control>" + chr(0x100 + 50)
 
 
+def test_a_text_in_place_of_token_ids_is_told(plugin, file):
+    with golem_core.load(file, device="abacus", context=64) as loaded, pytest.raises(BadRequest, match=r"tokenize\(\)"):
+        loaded.generate("hi")  # type: ignore[arg-type]
+
+
 def test_the_file_s_sampling_holds_unless_the_call_says_otherwise(plugin, file):
     with golem_core.load(file, device="abacus", context=64) as loaded:
         prompt = loaded.tokenize("hi")
@@ -181,6 +186,10 @@ def test_what_is_missing_is_named(plugin, file, tmp_path):
         golem_core.load(written(tmp_path / "other.gguf", "nobody"), device="abacus")
     with pytest.raises(Unsupported, match="dict"):
         golem_core.load(written(tmp_path / "pictures.gguf", "pictures"), device="abacus")
+    with pytest.raises(Unsupported, match="holds a conversation model, which is not an embedding model"):
+        golem_core.load_embedder(file, device="abacus")
+    with pytest.raises(Unsupported, match=r"eyes\.gguf: a projector; .*-mmproj"):
+        golem_core.load(written(tmp_path / "eyes.gguf", "clip"), device="abacus")
     with pytest.raises(BadFile, match=r"absent\.gguf"):
         golem_core.load(tmp_path / "absent.gguf", device="abacus")
 
@@ -201,6 +210,18 @@ def test_a_vocabulary_that_breaks_while_weights_load_fails_the_start(plugin, fil
     with pytest.raises(BadFile, match=words):
         golem_core.load(file, device="abacus", context=64)
     assert plugin.devices[0].closed and threading.active_count() == before
+
+
+@pytest.mark.parametrize("context", [64, 0])  # closed before it was ready, and refused
+def test_no_thread_is_left_where_a_model_is_given_up_while_it_loads(plugin, file, monkeypatch, context):
+    monkeypatch.setattr(Letters, "prepare", lambda self: time.sleep(0.3))
+    before = threading.active_count()
+    if context:
+        golem_core.load(file, device="abacus", context=context, wait=False).close()
+    else:
+        with pytest.raises(GolemError, match="0 positions"):
+            golem_core.load(file, device="abacus", context=context)
+    assert threading.active_count() == before
 
 
 def test_a_template_variable_that_is_not_the_callers_is_named():
