@@ -37,7 +37,7 @@ def add(
     work = Path(tempfile.mkdtemp(prefix=".adding-", dir=home.extensions))
     try:
         fetched = fetch(source, ref, work / "new")
-        manifest = read_manifest(work / "new")
+        manifest = read_manifest(work / "new", fetched.source)
         target = home.extensions / manifest.name
         if target.exists() and not force:
             raise GolemError(f'extension "{manifest.name}" already installed (use --force to replace)')

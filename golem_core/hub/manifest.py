@@ -41,14 +41,18 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of the extension in `folder`.  Raises GolemError naming the file and what is missing."""
-    path = folder / "pyproject.toml"
+def read_manifest(folder: Path, called: str | None = None) -> Manifest:
+    """The manifest of the extension in `folder`.  Raises GolemError naming the file and what is missing; `called` is
+    the folder's name there, if it is another."""
+    called = called or str(folder)
+    path = f"{called}/pyproject.toml"
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise GolemError(f"{folder} has no pyproject.toml") from None
-    except (OSError, ValueError) as error:
+        raise GolemError(f"{called} has no pyproject.toml") from None
+    except OSError as error:
+        raise GolemError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
         raise GolemError(f"{path}: {error}") from None
     project = _table(values, "project")
     name, version = project.get("name"), project.get("version")
@@ -87,7 +91,7 @@ def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _arguments(path: Path, golem: Mapping[str, Any]) -> tuple[str, ...]:
+def _arguments(path: str, golem: Mapping[str, Any]) -> tuple[str, ...]:
     """What `python -m golem` is given for the table [tool.golem]; nothing without one."""
     arguments: list[str] = []
     for kind in ("provider", "channel"):
@@ -103,13 +107,13 @@ def _arguments(path: Path, golem: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _entrypoint(path: Path, where: str, value: Any) -> str:
+def _entrypoint(path: str, where: str, value: Any) -> str:
     if not isinstance(value, str) or not _ENTRYPOINT.fullmatch(value):
         raise GolemError(f'{path}: tool.golem.{where}: expected an entry point such as "module:Class"')
     return value
 
 
-def _script(path: Path, name: str, scripts: Mapping[str, Any]) -> str:
+def _script(path: str, name: str, scripts: Mapping[str, Any]) -> str:
     """The program that runs the extension: the one of its own name, or the only one."""
     if name in scripts:
         return name

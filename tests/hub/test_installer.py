@@ -87,8 +87,9 @@ def test_a_name_that_is_none_is_refused(home, tmp_path, name) -> None:
 def test_a_manifest_that_lacks_something_is_told_by_name(home, tmp_path, text, reason) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "pyproject.toml").write_text(text)
-    with pytest.raises(GolemError, match=reason):
+    with pytest.raises(GolemError, match=reason) as told:
         install(home, tmp_path / "src")
+    assert str(told.value).startswith(f"{tmp_path / 'src'}/pyproject.toml: ")
     assert left(home) == []
 
 
