@@ -157,7 +157,7 @@ class _Root(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             import difflib
 
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}?" if close else f"no installed package has it; {plugins.HINT}"
             raise click.UsageError(f"no such command: {args[0]}; {hint}")
         return super().resolve_command(ctx, args)
@@ -309,7 +309,8 @@ def list_plugins(as_json: bool) -> None:
         asked = plugins.installed()
     except GolemError as error:  # GOLEM_PLUGINS asks for what is not there: say so below what is
         failure = error
-        asked = plugins.Plugins()
+        os.environ.pop("GOLEM_PLUGINS", None)  # commands of plugins ask for what is installed, too
+        asked = plugins.installed()
     asked.check(cli, _COMMANDS)
     _write_plugins(asked.found, as_json)
     if failure is not None:

@@ -77,7 +77,8 @@ def listen(address: Address) -> socket.socket:
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             bound = socket.create_server((address.host, address.port), family=family, backlog=2048)
     except OSError as error:
-        raise GolemError(f"-addr {address}: cannot listen there: {error.strerror or error}") from None
+        reason = str(error.strerror or error).partition(" (while")[0]  # Python adds the address once more
+        raise GolemError(f"-addr {address}: cannot listen there: {reason}") from None
     # asyncio sends small pieces at once (TCP_NODELAY) only on sockets that say they are TCP.
     return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
 

@@ -126,7 +126,7 @@ def test_plugins_are_listed_though_golem_plugins_names_one_that_is_missing(golem
         status, output, error = golem("plugins", *arguments)
     finally:
         plugins.installed.cache_clear()
-    assert status == 1 and "golem-core" in output
+    assert status == 1 and "golem-core" in output and "failed" not in output
     assert error.count("\n") == 1 and "'nope'" in error
 
 
@@ -409,6 +409,7 @@ def test_an_option_of_another_command_is_said_to_be_there(golem):
         f"no such option: -zither; no installed package has it; {plugins.HINT}\n"
     )
     assert golem("zither")[2] == f"golem: no such command: zither; no installed package has it; {plugins.HINT}\n"
+    assert golem("devise")[2].endswith("did you mean devices?\n") and plugins.HINT in golem("devil")[2]
     assert golem("serv")[0] == 2 and "no such command: serv; did you mean serve?" in golem("serv")[2]
     assert status == 2 and "no such option: -addr; only golem serve has it" in text
     _, _, text = golem("bench", "--mmproj=x")

@@ -71,6 +71,7 @@ def transcribe() -> click.Command:
         click.Option(
             ["parallel", "-stt-parallel", "--stt-parallel"],
             type=click.IntRange(1, 256),
+            metavar="N",
             envvar="GOLEM_STT_PARALLEL",
             default=1,
             show_default=True,
