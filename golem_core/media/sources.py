@@ -121,9 +121,14 @@ def read_file(path: Path, where: str) -> bytes:
                 raise _bad(f"{where}: it is not a regular file")
             if found.st_size > MOST_BYTES:
                 raise _bad(f"{where}: it has {found.st_size} bytes; {MOST_BYTES} at most are taken")
-            return file.read(MOST_BYTES + 1)
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise _bad(f"{where}: it can't be read: {error.strerror or error}") from None
+    if data is None:  # as some files of /proc, which tell no size and would wait for what is to come
+        raise _bad(f"{where}: there is nothing in it to read now")
+    if len(data) > MOST_BYTES:
+        raise _bad(f"{where}: it has more than {MOST_BYTES} bytes, which are the most that are taken")
+    return data
 
 
 def _bad(message: str) -> BadRequest:

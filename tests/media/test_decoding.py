@@ -189,6 +189,20 @@ def test_files_of_the_folder_are_read_and_no_others(tmp_path):
         read_source("audio", "speech.wav", "here", files)
 
 
+def test_a_file_whose_size_is_not_what_it_holds(tmp_path, monkeypatch):
+    """Files of /proc tell no size; what a read of such a one returns is stood in for by a pipe."""
+    monkeypatch.setattr("golem_core.media.sources.stat.S_ISREG", lambda mode: True)
+    monkeypatch.setattr("golem_core.media.sources.MOST_BYTES", 3)
+    os.mkfifo(tmp_path / "pipe")
+    descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
+    with os.fdopen(descriptor, "r+b", buffering=0) as pipe:
+        with pytest.raises(BadRequest, match="here: there is nothing in it to read now"):
+            read_source("image", "pipe", "here", Files(tmp_path))
+        pipe.write(b"12345")
+        with pytest.raises(BadRequest, match="here: it has more than 3 bytes"):
+            read_source("image", "pipe", "here", Files(tmp_path))
+
+
 def test_without_a_folder_every_file_goes_by_its_path(tmp_path, monkeypatch):
     (tmp_path / "b c.png").write_bytes(b"b")
     (tmp_path / "speech.wav").write_bytes(b"speech")
