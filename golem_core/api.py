@@ -54,18 +54,18 @@ def load(
     `context` positions are divided among `slots` conversations, each of which keeps `checkpoints` copies of the
     recurrent states of a model that has any, and `width` is the most positions of a pass.  `draft_n` is how many
     tokens are guessed ahead for a lone conversation: 0 none; None one, where the model can and that pays on the
-    device.  `mmproj` is a projector, a file that comes beside a model and makes rows of
-    pictures and recordings for it.
-    `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)`
-    counts bytes of weights as the device takes them over.  With `wait` False that goes on in the background:
-    `ready()` of what is returned waits for it, and has to be called.  Architecture and device come from the installed
-    plugins.  Raises BadFile for a file that can't be read and Unsupported, by name, for an architecture, a device, an
-    op or a weight type that nothing installed can do.
+    device.  `mmproj` is a projector, a file that comes beside a model and makes rows of pictures and recordings for it.
+    `threads` and `options` are the device's own, named as on the command line.  `progress(done, total)` counts bytes of
+    weights as the device takes them over.  With `wait` False that goes on in the background: `ready()` of what is
+    returned waits for it, and has to be called.  Architecture and device come from the installed plugins.  Raises
+    BadFile for a file that can't be read, Unsupported, by name, for an architecture, a device, an op or a weight type
+    that nothing installed can do, and TypeError for a keyword that is no option of an installed package.
     """
     from golem_core.engine import Engine
     from golem_core.engine.roles import ChatModel
     from golem_core.files import open_model
 
+    _check_options(options)
     encoder: MediaEncoder | None = None
 
     def make(model: ChatModel, opened: Any) -> Engine:
@@ -125,6 +125,8 @@ def load_embedder(
     from golem_core.engine.embedding import EmbeddingEngine
     from golem_core.engine.roles import Embedder
 
+    _check_options(options)
+
     def make(model: Embedder, opened: Any) -> EmbeddingEngine:
         return EmbeddingEngine(model, opened, width=width, progress=progress)
 
@@ -180,6 +182,15 @@ def open_on(
         file.close()
         raise
     return model, engine, opened, prepared
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    from golem_core import plugins
+
+    known = {option.name for option in plugins.options()}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{name!r} is no keyword of golem_core.load, and no installed package has such an option")
 
 
 def _in_words(model: object) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from golem_core import plugins
 from golem_core.embedder import LoadedEmbedder, unit
 from golem_core.errors import BadRequest, GolemError
 from golem_core.progress import LoadProgress
@@ -45,7 +46,7 @@ def embed(options: Mapping[str, Any]) -> None:
             device=options["device"],
             threads=options["threads"],
             progress=loading,
-            **{name: value for name, value in options.items() if name not in own},
+            **plugins.options_among(options, own),
         )
     with embedder, _progress(len(texts)) as done:
         kept = embedder.check_dimensions(options["dimensions"])

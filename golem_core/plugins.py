@@ -37,6 +37,7 @@ __all__ = [
     "installed",
     "manager",
     "options",
+    "options_among",
     "reason",
     "sampler_stages",
     "version",
@@ -408,6 +409,12 @@ def sampler_stages() -> list[SamplerStage]:
 def options() -> list[Option]:
     """The command-line options of the core and of every plugin."""
     return installed().options()
+
+
+def options_among(values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
+    """Those of a command's `values` that are options of the core and of plugins, without the ones in `taken`."""
+    known = {option.name for option in options()} - set(taken)
+    return {name: value for name, value in values.items() if name in known}
 
 
 def default_models() -> list[DefaultModel]:

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from litestar import Request
 
+from golem_core import plugins
 from golem_core.embedder import LoadedEmbedder
 from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.progress import LoadProgress
@@ -81,7 +82,7 @@ def open_embedder(options: Mapping[str, Any]) -> ServedEmbedder:
             device=options["device"],
             threads=options["threads"],
             progress=progress,
-            **{name: value for name, value in options.items() if name not in own},
+            **plugins.options_among(options, own),
         )
     return ServedEmbedder(model_name(path), loaded, options["device"], time.perf_counter() - start)
 

@@ -220,7 +220,7 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         mmproj=options.get("mmproj"),
         progress=progress,
         wait=False,
-        **{name: value for name, value in options.items() if name not in own},
+        **plugins.options_among(options, own),
     )
     try:
         media = _media(loaded, options)

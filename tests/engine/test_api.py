@@ -127,6 +127,14 @@ def test_tokenizing_with_and_without_special_tokens(plugin, file):
         assert loaded.detokenize([1, 50], special=True) == "<control>" + chr(0x100 + 50)
 
 
+def test_a_keyword_that_is_none_is_named(plugin, file):
+    for load in (golem_core.load, golem_core.load_embedder):
+        with pytest.raises(TypeError, match="'contxt' is no keyword"):
+            load(file, device="abacus", contxt=64)
+    with golem_core.load(file, device="abacus", context=64, kv="f32"):
+        assert plugin.devices[0].options["kv"] == "f32"
+
+
 def test_a_text_in_place_of_token_ids_is_told(plugin, file):
     with golem_core.load(file, device="abacus", context=64) as loaded, pytest.raises(BadRequest, match=r"tokenize\(\)"):
         loaded.generate("hi")  # type: ignore[arg-type]
