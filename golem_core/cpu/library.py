@@ -159,9 +159,14 @@ class Library:
         path = self.path(name)
         try:  # a folder that cannot be written only costs the next start its time
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as f:
-                f.write(hashlib.sha256(code).digest() + code)
-            os.replace(f.name, path)
+            handle, written = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            try:
+                with open(handle, "wb") as file:
+                    file.write(hashlib.sha256(code).digest() + code)
+                os.replace(written, path)
+            except BaseException:
+                os.unlink(written)
+                raise
         except OSError:
             pass
         return code

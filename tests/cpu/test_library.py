@@ -42,6 +42,15 @@ def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path, monkeypatch):
     assert Library().load({"scale"})["scale"]
 
 
+def test_nothing_is_left_of_an_object_that_could_not_be_kept(tmp_path, monkeypatch):
+    """On a full disk every start would leave files that nobody reads."""
+    monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))
+    path = Library().path("scale")
+    path.mkdir()  # a file can't take its place
+    assert Library().load({"scale"})["scale"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def model() -> Graph:
     rng, g = np.random.default_rng(3), Graph()
     x = g.embed(random_weight(rng, "table", "F32", 50, 64))

@@ -101,9 +101,14 @@ class Pipelines:
         data = bytes(vk.ffi.buffer(room, size[0]))
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.file.parent, delete=False) as written:
-                written.write(data)
-            os.replace(written.name, self.file)
+            handle, written = tempfile.mkstemp(dir=self.file.parent)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(data)
+                os.replace(written, self.file)
+            except BaseException:
+                os.unlink(written)
+                raise
         except OSError:
             return
         self.changed = False

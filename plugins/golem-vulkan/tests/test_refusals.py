@@ -11,6 +11,7 @@ from golem_vulkan import api, plugin
 from golem_vulkan.adapters import choose
 from golem_vulkan.device import VulkanDevice
 from golem_vulkan.needs import Needs
+from golem_vulkan.pipelines import Pipelines
 
 from golem_core import BadFile, Columns, GolemError, Graph, KVRing, Unsupported, Weight
 
@@ -126,3 +127,13 @@ def test_a_device_that_is_software_is_called_slow(device, capsys, said):
         pytest.skip("the device is no software")
     plugin.open_device({"device": f"vulkan:{device.adapter.index}"}).close()
     assert "is software and slower than -device cpu" in capsys.readouterr().err
+
+
+def test_nothing_is_left_of_a_cache_that_could_not_be_kept(device, tmp_path):
+    """On a full disk every start would leave a file that nobody reads."""
+    pipelines = Pipelines(device.gpu, tmp_path)
+    pipelines.file.mkdir()  # a file can't take its place
+    pipelines.changed = True
+    pipelines.save()
+    assert list(tmp_path.iterdir()) == [pipelines.file] and pipelines.changed
+    pipelines.close()
