@@ -83,12 +83,18 @@ def cache_folder() -> Path:
 class Library:
     """Kernels compiled for one target, loaded into this process when the target is the host's.
 
-    `announce(count)` is called before the first compilation of a call of `load`.
+    `announce(count)` is called before the first compilation of a call of `load`, `complain(error)` where object code
+    can't be kept.
     """
 
     lock = threading.Lock()
 
-    def __init__(self, target: Target | None = None, announce: Callable[[int], None] | None = None):
+    def __init__(
+        self,
+        target: Target | None = None,
+        announce: Callable[[int], None] | None = None,
+        complain: Callable[[OSError], None] | None = None,
+    ):
         with self.lock:
             if target is None:
                 llvm.initialize_native_target()
@@ -98,7 +104,7 @@ class Library:
                 llvm.initialize_all_asmprinters()
             llvm.initialize_native_asmparser()
         self.target = target or Target.host()
-        self.announce = announce
+        self.announce, self.complain = announce, complain
         self.machine = llvm.Target.from_triple(self.target.triple).create_target_machine(
             cpu=self.target.cpu, features=self.target.features, opt=3, jit=True, codemodel="jitdefault"
         )
@@ -167,8 +173,9 @@ class Library:
             except BaseException:
                 os.unlink(written)
                 raise
-        except OSError:
-            pass
+        except OSError as error:
+            if self.complain:
+                self.complain(error)
         return code
 
     # ------------------------------------------------------------ compiling

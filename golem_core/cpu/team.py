@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from golem_core.cpu.library import Library
+from golem_core.cpu.library import Library, cache_folder
 
 SPINS = 100_000
 """How often an idle thread looks for the next pass before it sleeps: a few milliseconds."""
@@ -82,7 +82,7 @@ class Team:
 @cache
 def shared_library() -> Library:
     """The host's kernels, compiled or loaded once per process."""
-    return Library(announce=announce)
+    return Library(announce=announce, complain=complain)
 
 
 @cache
@@ -99,3 +99,14 @@ def announce(count: int) -> None:
     if not announced:
         announced = True
         print("compiling kernels for this processor; they are kept for the next start", file=sys.stderr, flush=True)
+
+
+@cache
+def complain_once(reason: str) -> None:
+    place = cache_folder()
+    print(f"kernels can't be kept in {place} for the next start: {reason}", file=sys.stderr, flush=True)
+
+
+def complain(error: OSError) -> None:
+    """One line for each reason."""
+    complain_once(error.strerror or str(error))

@@ -39,7 +39,18 @@ def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     monkeypatch.setenv("GOLEM_CACHE", str(blocked / "kernels"))
-    assert Library().load({"scale"})["scale"]
+    reasons: list[OSError] = []
+    assert Library(complain=reasons.append).load({"scale"})["scale"]
+    assert len(reasons) == 1
+
+
+def test_a_reason_why_kernels_are_not_kept_is_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))
+    teams.complain_once.cache_clear()
+    for _ in range(3):
+        teams.complain(OSError(28, "No space left on device"))
+    said = f"kernels can't be kept in {tmp_path} for the next start: No space left on device\n"
+    assert capsys.readouterr().err == said
 
 
 def test_nothing_is_left_of_an_object_that_could_not_be_kept(tmp_path, monkeypatch):
