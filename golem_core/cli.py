@@ -32,7 +32,7 @@ def main() -> None:
         click.echo(error.format_message())
         status = 2
     except click.ClickException as error:
-        status = _complain(error.format_message(), error.exit_code)
+        status = _complain(_told(error), error.exit_code)
     except GolemError as error:
         status = _complain(str(error), 1)
     except (click.Abort, KeyboardInterrupt):
@@ -41,6 +41,17 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing is left to flush
         status = 1
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _told(error: click.ClickException) -> str:
+    option = error.param if isinstance(error, click.MissingParameter) else None
+    if not isinstance(option, click.Option):
+        return error.format_message()
+    ways = [
+        f"{option.opts[0]} {option.metavar or ''}".strip(),
+        *([option.envvar] if isinstance(option.envvar, str) else []),
+    ]
+    return f"{option.opts[0]} is missing; name it with {' or '.join(ways)}"
 
 
 def _complain(message: str, status: int) -> int:

@@ -86,6 +86,11 @@ def test_json_has_words_with_times(directory, files):
     assert " ".join(each["word"] for each in data["words"]).split() == data["text"].split()
 
 
+def test_a_directory_that_is_not_named_is_asked_for_with_its_variable(files):
+    found = golem("transcribe", str(files / "talk0.wav"))
+    assert (found.returncode, found.stderr) == (2, "golem: -stt is missing; name it with -stt DIR or GOLEM_STT\n")
+
+
 def test_a_directory_that_is_none_is_one_line(tmp_path, files):
     found = golem("transcribe", "-stt", str(tmp_path), str(files / "talk0.wav"))
     assert found.returncode == 1 and "the language model is missing" in found.stderr
