@@ -143,7 +143,7 @@ class Plugins:
             for record in records:
                 if kind is not None and not isinstance(record, kind):
                     raise TypeError(f"returned {record!r}, which is not a record of type {kind.__name__}")
-        except Exception as error:  # as above: a stranger's code, reported by name
+        except (Exception, SystemExit) as error:  # as above: a stranger's code, reported by name
             if plugin.name == CORE or (hook == "golem_endpoints" and isinstance(error, GolemError)):
                 raise  # a defect of ours, or a part that the user asked for and cannot have
             plugin.fail(f"{hook}: {reason(error)}")
@@ -365,7 +365,10 @@ def _of(caller: pluggy.HookCaller, plugin: object) -> list[pluggy.HookImpl]:
 
 def reason(error: BaseException) -> str:
     """What a stranger's code raised, in one line with its kind."""
-    told = " ".join(str(error).split())
+    try:
+        told = " ".join(str(error).split())
+    except Exception as another:
+        told = f"its text can't be made: {type(another).__name__}"
     return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 

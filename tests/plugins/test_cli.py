@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -279,6 +280,30 @@ def test_plugins_add_options_and_commands(golem, package) -> None:
         assert golem("repeat-it")[1] == "what was said\n"
     finally:
         cli.cli.commands.pop("repeat-it", None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("raise SystemExit('no key is set')", "golem_architectures: SystemExit: no key is set"),
+        ("raise Mute", "golem_architectures: Mute: its text can't be made: ValueError"),
+    ],
+)
+def test_a_hook_that_exits_or_raises_what_has_no_text(golem, package, statement, told) -> None:
+    source = f"""
+        from golem_core import hookimpl
+
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError
+
+        @hookimpl
+        def golem_architectures():
+            {statement}
+        """
+    package("golem-odd", "1.0", "odd", textwrap.dedent(source))
+    status, listing, _ = golem("plugins")
+    assert status == 0 and f"odd failed: {told}" in listing
 
 
 def test_what_fails_when_it_is_asked_and_what_is_claimed_twice_is_listed(golem, package) -> None:
