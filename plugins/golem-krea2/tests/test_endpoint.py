@@ -73,11 +73,13 @@ def drawing(serve, files, reference_device):
     return serve(Studio(files, reference_device))
 
 
-def said(capfd, count: int = 1) -> list[str]:
-    """The lines of the log about pictures, as soon as there are so many."""
+def said(capfd, count: int = 1, printed: str = "") -> list[str]:
+    """The lines of the log about pictures, as soon as there are so many; `printed`: what was read of it before."""
     lines, end = [], time.monotonic() + 10
     while len(lines) < count and time.monotonic() < end:
-        lines += [line for line in capfd.readouterr().err.splitlines() if line.startswith(f"POST {PATH}")]
+        printed += capfd.readouterr().err
+        whole = printed[: printed.rfind("\n") + 1]
+        lines = [line for line in whole.splitlines() if line.startswith(f"POST {PATH}")]
         time.sleep(0.01)
     return lines
 
@@ -234,7 +236,7 @@ def test_a_defect_in_a_stream(live, log, devices, capfd):
     assert name == "error" and event["error"] == {"type": "server_error", "message": "internal error: RuntimeError"}
     printed = capfd.readouterr().err
     assert "broken at step" in printed, "the defect is printed"
-    line = next((line for line in printed.splitlines() if line.startswith("POST")), None) or said(capfd)[0]
+    (line,) = said(capfd, printed=printed)
     assert line.endswith(" — 64x64, 3 steps, seed 5: internal error: RuntimeError")
     assert not devices.open
 
