@@ -23,6 +23,9 @@ AFTER = 1.0
 CANDIDATES = 50
 """Tokens that are drawn from where the temperature is not 0."""
 
+AT_MOST = 0.5
+"""Seconds that a wait for a word lasts: an interrupt from the keyboard that comes just before it is heard after it."""
+
 
 class Streams(Protocol):
     """What a stream knows of its group.  `changed` guards every stream, and tells of every change."""
@@ -107,7 +110,7 @@ class Stream:
         """The next word, or None after the last; waits for it.  Raises what went wrong."""
         with self._group.changed:
             while not self._unread and self._goes_on():
-                self._group.changed.wait()
+                self._group.changed.wait(AT_MOST)
             return self.poll()
 
     def poll(self) -> Word | None:
