@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from golem_core import GolemError, LoadProgress, option_command
+
+if TYPE_CHECKING:
+    from golem_kyutai.microphone import Microphone
 
 SUFFIXES = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
 AT_ONCE = 5.0
@@ -241,21 +247,29 @@ def write_along(options: Mapping[str, Any]) -> None:
     try:
         click.echo(f"listening with {Path(program).name}; interrupt to end", err=True)
         sound = Microphone(recording(program, transcriber.rate), transcriber.rate)
-        with sound, transcriber.listening(sound, silence=options["silence"]) as stream:
+        with sound, interrupts_stop(sound), transcriber.listening(sound, silence=options["silence"]) as stream:
             begun = False
-            while True:
-                try:
-                    word = stream.next()
-                except KeyboardInterrupt:
-                    if sound.stopped:
-                        raise
-                    sound.stop()  # what has been heard is still written
-                    continue
-                if word is None:
-                    break
+            for word in stream:
                 click.echo(word.written if begun else word.written.lstrip(), nl=False)
                 sys.stdout.flush()
                 begun = True
             click.echo()
     finally:
         transcriber.close()
+
+
+@contextlib.contextmanager
+def interrupts_stop(sound: Microphone) -> Iterator[None]:
+    """Has an interrupt end the sound, whatever it comes at, so that what has been heard is still written; the next one
+    is a KeyboardInterrupt."""
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if sound.stopped:
+            raise KeyboardInterrupt
+        sound.stop()
+
+    earlier = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)

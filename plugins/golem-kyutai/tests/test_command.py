@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import time
 
+import click
 import numpy as np
 import pytest
 import soundfile
+from golem_kyutai import command
 from golem_kyutai.microphone import recording
 
 GOLEM = [sys.executable, "-c", "from golem_core.cli import main; main()"]
@@ -137,6 +140,31 @@ def test_an_interrupt_lets_what_was_heard_be_written(directory, recorder, monkey
         out, error = process.communicate(timeout=60)
     assert process.returncode == 0 and out.endswith("\n") and "Traceback" not in error
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_between_two_words_loses_nothing_and_a_second_one_ends_all(
+    directory, files, recorder, monkeypatch, capsys, times
+):
+    monkeypatch.setenv("WAIT", "60")
+    echo, left = click.echo, [signal.SIGINT] * times
+
+    def interrupted(message: str = "", **settings) -> None:
+        echo(message, **settings)
+        while left and not settings.get("err"):
+            signal.raise_signal(left.pop())
+
+    monkeypatch.setattr(click, "echo", interrupted)
+    listen = command.listen()
+    arguments = ["-stt", str(directory), "-recorder", "arecord"]
+    with contextlib.ExitStack() as expected:
+        if times == 2:
+            expected.enter_context(pytest.raises(click.Abort))
+        listen.main(arguments, standalone_mode=False)
+    out = capsys.readouterr().out
+    written = golem("transcribe", "-stt", str(directory), str(files / "talk0.wav")).stdout
+    assert out == written if times == 1 else written.startswith(out)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_recorder_that_fails_is_told_of(directory, recorder):
