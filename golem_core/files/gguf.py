@@ -19,6 +19,7 @@ import numpy as np
 
 from golem_core.errors import BadFile
 
+from . import strings
 from .mapped import Contents, MappedFile, is_file
 from .metadata import Deferred, Metadata
 from .types import GGUF_TYPES
@@ -252,14 +253,7 @@ class _Header:
         return kind, count, at
 
     def skip_strings(self, count: int) -> None:
-        # Each length says where the next one is, so only a walk finds the end; this is as tight as Python gets
-        # (about 0.1 µs an entry), and whether it left the file is seen by the read that would start outside.
-        read, raw, at = _U64.unpack_from, self.raw, self.at
-        try:
-            for _ in repeat(None, count):
-                at += 8 + read(raw, at)[0]
-        except (struct.error, IndexError, OverflowError):
-            at = self.size + 1
+        at = strings.skip(self.raw, self.at, count)
         if at > self.size:
             self.fail(f"an array of {count} strings runs past the end of the file")
         self.at = at
@@ -330,14 +324,7 @@ def _elements(file: MappedFile, kind: int, count: int, at: int) -> tuple[list[An
     """-> the elements, and where they end."""
     raw = file.raw
     if kind == STRING:
-        # Vocabularies hold tokens that are pieces of characters.  "surrogateescape" keeps such bytes:
-        # text.encode("utf-8", "surrogateescape") gives back what the file has.
-        read, strings = _U64.unpack_from, []
-        for _ in repeat(None, count):
-            start = at + 8
-            at = start + read(raw, at)[0]
-            strings.append(raw[start:at].decode("utf-8", "surrogateescape"))
-        return strings, at
+        return strings.decode(raw, at, count)
     if kind == ARRAY:
         arrays = []
         for _ in repeat(None, count):

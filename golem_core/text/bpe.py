@@ -10,6 +10,7 @@ import gc
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 from golem_core.errors import BadFile
@@ -71,14 +72,17 @@ class RankedMergeTokenizer(Tokenizer):
                 gc.enable()
 
     def _pairs(self) -> list[tuple[str, str]]:
-        pairs: list[tuple[str, str]] = [line.partition(" ")[::2] for line in self._merges]  # type: ignore[misc]
-        if not all(map(all, pairs)):
-            for rank, line in enumerate(self._merges):
-                at = line.find(" ", 1)
-                if at < 0:
-                    raise BadFile(f"{self.vocabulary.source}: merge {rank} of the vocabulary is no pair: {line!r}")
-                pairs[rank] = (line[:at], line[at + 1 :])
-        return pairs
+        if set(map(str.count, self._merges, repeat(" "))) <= {1}:
+            sides = " ".join(self._merges).split(" ")  # faster than line by line
+            if all(sides):
+                return list(zip(sides[::2], sides[1::2], strict=True))
+        return [self._pair(rank, line) for rank, line in enumerate(self._merges)]
+
+    def _pair(self, rank: int, line: str) -> tuple[str, str]:
+        at = line.find(" ", 1)
+        if at < 0 or not line[at + 1 :]:
+            raise BadFile(f"{self.vocabulary.source}: merge {rank} of the vocabulary is no pair: {line!r}")
+        return line[:at], line[at + 1 :]
 
 
 class ByteLevelTokenizer(RankedMergeTokenizer):

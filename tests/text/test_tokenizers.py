@@ -343,7 +343,7 @@ def test_a_vocabulary_that_can_not_be_used_is_refused_by_name(meta, error, words
     assert str(refused.value).startswith("the.gguf: ") or "unheard-of" in words
 
 
-@pytest.mark.parametrize("merges", [["ab"], ["a zz"], ["a b", "ab ab"]])
+@pytest.mark.parametrize("merges", [["ab"], ["a zz"], ["a b", "ab ab"], ["a b c", "d"], ["a "]])
 def test_merges_that_do_not_fit_are_refused(merges):
     tokenizer = tokenizer_from_metadata({**byte_level(), "tokenizer.ggml.merges": merges})
     with pytest.raises(BadFile, match="merge"):
