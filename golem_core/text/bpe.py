@@ -72,10 +72,9 @@ class RankedMergeTokenizer(Tokenizer):
                 gc.enable()
 
     def _pairs(self) -> list[tuple[str, str]]:
-        if set(map(str.count, self._merges, repeat(" "))) <= {1}:
-            sides = " ".join(self._merges).split(" ")  # faster than line by line
-            if all(sides):
-                return list(zip(sides[::2], sides[1::2], strict=True))
+        pairs = [(left, right) for left, _, right in map(str.partition, self._merges, repeat(" "))]
+        if all(map(all, pairs)):
+            return pairs
         return [self._pair(rank, line) for rank, line in enumerate(self._merges)]
 
     def _pair(self, rank: int, line: str) -> tuple[str, str]:
