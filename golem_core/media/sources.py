@@ -77,7 +77,8 @@ def read_source(kind: Kind, source: str, where: str, files: Files | None) -> Med
         return Medium(kind, _decoded(body, where), where)
     if start.startswith("file:") or kind == "image":
         if files is None:
-            raise _bad(f"{where}: send the bytes in a data: URI; this server reads no files for requests")
+            why = "no file is read for a request that may come from another machine"
+            raise _bad(f"{where}: send the bytes in a data: URI; {why}")
         return Medium(kind, files.read(source, where), where)
     try:
         return Medium(kind, _decoded(source, where), where)

@@ -83,13 +83,23 @@ class Asked:
     tools: list[dict[str, Any]] | None = None
 
 
-def prepare(chat: LoadedChat, body: bytes) -> Asked:
-    """Read a request.  Raises BadRequest for the first thing about it that cannot be done."""
+def prepare(chat: LoadedChat, body: bytes, relayed: bool = False) -> Asked:
+    """Read a request, which a proxy may have `relayed`.
+
+    Raises BadRequest for the first thing about it that cannot be done.
+    """
     request, plain = read_body(body, ChatRequest)
-    return asked(chat, request, plain)
+    return asked(chat, request, plain, relayed=relayed)
 
 
-def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt: list[int] | None = None) -> Asked:
+def asked(
+    chat: LoadedChat,
+    request: ChatRequest,
+    plain: dict[str, Any],
+    prompt: list[int] | None = None,
+    *,
+    relayed: bool = False,
+) -> Asked:
     """What a request that was read asks for; `plain` has the fields that the struct does not know too.
 
     `prompt` is what to continue in place of the conversation.
@@ -107,7 +117,7 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     stop = _stop(request)
     media: tuple[Span, ...] = ()
     if prompt is None:
-        messages, given = conversation(request.messages or [], chat.media)
+        messages, given = conversation(request.messages or [], chat.media, relayed=relayed)
         text = chat.text(messages, tools, _template_settings(request))
         prompt, media = chat.place(chat.tokens(text), given)
     if grammar is not None:
@@ -118,10 +128,10 @@ def asked(chat: LoadedChat, request: ChatRequest, plain: dict[str, Any], prompt:
     return Asked(generation, bool(request.stream), bool(options and options.include_usage), tools)
 
 
-def rendered(chat: LoadedChat, request: ChatRequest) -> str:
+def rendered(chat: LoadedChat, request: ChatRequest, relayed: bool = False) -> str:
     """The text of the request's conversation, up to where the model speaks."""
     tools = declared_tools(request.tools, request.tool_choice)
-    messages, _ = conversation(request.messages or [], chat.media)
+    messages, _ = conversation(request.messages or [], chat.media, relayed=relayed)
     return readable(chat.text(messages, tools, _template_settings(request)))
 
 

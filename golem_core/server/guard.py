@@ -19,13 +19,14 @@ from golem_core.options import Address
 from golem_core.server.log import entry
 from golem_core.server.refusal import Refusal
 
-__all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback", "is_strange_page"]
+__all__ = ["Admission", "Guard", "check_exposure", "is_local_name", "is_loopback", "is_relayed", "is_strange_page"]
 
 Admission = Callable[[Any], "Refusal | None"]
 """From the ASGI scope of a request to why it may not pass, or None."""
 
 _QUESTIONS = ("GET", "HEAD", "OPTIONS")
 _PUBLIC = ("/", "/health", "/v1/models")
+_OF_PROXIES = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
 
 
 def is_loopback(host: str) -> bool:
@@ -81,6 +82,12 @@ def is_strange_page(origin: str, own: str, listed: Sequence[str]) -> bool:
     """
     origin = origin.strip().lower()
     return origin.startswith(("http://", "https://", "null")) and origin != own and not {"*", origin} & {*listed}
+
+
+def is_relayed(scope: Any) -> bool:
+    """Whether a proxy says in the headers of a request, given as its ASGI scope, that it passes it on for another
+    machine (RFC 7239, and the two headers that were there before)."""
+    return any(name in _OF_PROXIES for name, _ in scope["headers"])
 
 
 class Guard:

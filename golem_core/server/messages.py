@@ -15,7 +15,7 @@ from msgspec import Meta
 from golem_core.errors import BadRequest
 from golem_core.media.parts import read_content
 from golem_core.media.prompt import MediaReader, known
-from golem_core.media.sources import Kind, Medium, read_source
+from golem_core.media.sources import Files, Kind, Medium, read_source
 from golem_core.server.bodies import shown
 
 __all__ = ["Message", "conversation"]
@@ -35,14 +35,16 @@ class Message(msgspec.Struct):
 
 
 def conversation(
-    messages: list[Message], reader: MediaReader | None = None
+    messages: list[Message], reader: MediaReader | None = None, *, relayed: bool = False
 ) -> tuple[list[dict[str, Any]], list[Medium]]:
-    """The messages as a template reads them, and their media, which `reader` says are taken.
+    """The messages as a template reads them, and their media, which `reader` says are taken.  No file is read where
+    the request is `relayed` by a proxy.
 
     Content with media is a list of parts: the pictures, the recordings, the text.  Raises BadRequest naming the message
     by its index.
     """
     media: list[Medium] = []
+    files = None if reader is None or relayed else reader.files
     read: list[dict[str, Any]] = []
     calls: dict[str, str] = {}  # calls of the assistant message that results may still answer: id → name
     open_calls: list[str] = []
@@ -53,7 +55,7 @@ def conversation(
             raise _bad(f"{where}.role: {given} is not one of {', '.join(_ROLES)}")
         entry: dict[str, Any] = {
             "role": "system" if message.role == "developer" else message.role,
-            "content": _content(message.content, where, reader, media),
+            "content": _content(message.content, where, reader, files, media),
         }
         if message.name is not None:
             entry["name"] = message.name
@@ -109,7 +111,9 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     return {"id": identity or where, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _content(content: Any, where: str, reader: MediaReader | None, media: list[Medium]) -> str | list[dict[str, Any]]:
+def _content(
+    content: Any, where: str, reader: MediaReader | None, files: Files | None, media: list[Medium]
+) -> str | list[dict[str, Any]]:
     """A text, or parts where there are media among them, which are added to `media`."""
     if content is None:
         return ""
@@ -126,7 +130,7 @@ def _content(content: Any, where: str, reader: MediaReader | None, media: list[M
             return given
         if not isinstance(given, str):
             raise _bad(f"{at}: expected a text, got {shown(given)}")
-        return read_source(kind, given, at, reader.files if reader else None)
+        return read_source(kind, given, at, files)
 
     read, found = read_content(content, f"{where}.content", source)
     media += found

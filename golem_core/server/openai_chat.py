@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from golem_core.server.chat_request import Asked, ChatRequest, prepare
 from golem_core.server.errors import Refusal
+from golem_core.server.guard import is_relayed
 from golem_core.server.openapi import described
 from golem_core.server.sse import DONE, PING, event
 from golem_core.server.streaming import streamed, whole
@@ -118,7 +119,7 @@ def handlers(server: Server) -> list[Any]:
     async def chat_completions(request: Request) -> Response[Any]:
         """Answer a conversation, whole or as a stream of events."""
         body = await request.body()
-        asked = await asyncio.to_thread(prepare, chat, body)
+        asked = await asyncio.to_thread(prepare, chat, body, is_relayed(request.scope))
         answer = chat.answer(asked.generation, asked.tools)
         generation = answer.generation
         if asked.stream:

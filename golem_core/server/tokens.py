@@ -13,6 +13,7 @@ from msgspec import Meta
 from golem_core.errors import BadRequest
 from golem_core.server.bodies import Number, read_body, shown, whole
 from golem_core.server.chat_request import ChatRequest, rendered
+from golem_core.server.guard import is_relayed
 from golem_core.server.openapi import described
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def handlers(server: Server) -> list[Any]:
     @post("/apply-template", status_code=200, **described(body=ChatRequest, answer=Prompt))
     async def apply_template(request: Request) -> Prompt:
         """Write a conversation down as the model would read it."""
-        return await asyncio.to_thread(_apply_template, chat, await request.body())
+        return await asyncio.to_thread(_apply_template, chat, await request.body(), is_relayed(request.scope))
 
     return [tokenize, detokenize, apply_template]
 
@@ -134,8 +135,8 @@ def _token(chat: LoadedChat, value: Number, where: str, param: str) -> int:
     return id
 
 
-def _apply_template(chat: LoadedChat, body: bytes) -> Prompt:
+def _apply_template(chat: LoadedChat, body: bytes, relayed: bool) -> Prompt:
     request, _ = read_body(body, ChatRequest)
     if not request.messages:
         raise BadRequest("messages: the conversation has no message", param="messages")
-    return Prompt(rendered(chat, request))
+    return Prompt(rendered(chat, request, relayed))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from server_fakes import fake_chat
 
 from golem_core.errors import GolemError
+from golem_core.media.sources import Files
 from golem_core.options import CORE_OPTIONS, Address
 from golem_core.server import app
 from golem_core.server.guard import check_exposure
@@ -140,3 +144,23 @@ def test_every_endpoint_asks_for_the_key_and_for_a_local_host(guarded, method, p
     assert stranger.status_code == 403
     if path.startswith("/api/"):
         assert isinstance(answer.json()["error"], str) and isinstance(stranger.json()["error"], str)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template"])
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Real-IP"])
+def test_what_a_proxy_has_passed_on_can_name_no_file(start, tmp_path, path, name) -> None:
+    (tmp_path / "cat.png").write_bytes(b"a picture")
+    reader: Any = SimpleNamespace(media=SimpleNamespace(kind=lambda kind: object()), files=Files(tmp_path))
+    live = start(prepare=lambda server: setattr(server.chat, "media", reader))
+
+    def refusal(file: str, headers: dict[str, str] | None = None) -> str:
+        message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": file}}]}
+        answer = live.client.post(path, json={"messages": [message]}, headers=headers)
+        assert answer.status_code == 400
+        return answer.json()["error"]["message"]
+
+    for value in ("192.0.2.7", "for=192.0.2.7", "127.0.0.1", ""):
+        for file in ("cat.png", "dog.png", "file:cat.png"):
+            assert "may come from another machine" in refusal(file, {name: value})
+    assert "there is no such file" in refusal("dog.png")
+    assert "there is no such file" in refusal("dog.png", {"X-Real": "192.0.2.7"})
