@@ -166,12 +166,13 @@ def _shell(groups: ProcessGroups, stopping: threading.Event, given: Mapping[str,
     with running.stdout as output, selectors.DefaultSelector() as ready:
         ready.register(output, selectors.EVENT_READ)
         while not note:
-            piece = os.read(output.fileno(), 1 << 16) if ready.select(0.05) else None
+            ended = groups.ended(running)  # then all that it wrote is there; what it left running may write for ever
+            piece = os.read(output.fileno(), 1 << 16) if ready.select(0 if ended else 0.05) else None
             if piece:
                 kept += piece[: max(0, OUTPUT_LIMIT + 1 - len(kept))]
             elif piece == b"":  # closed, which need not be the end
                 ready.unregister(output)
-            elif groups.ended(running):
+            if ended and (not piece or len(kept) > OUTPUT_LIMIT):
                 break
             if time.monotonic() > until:
                 note = f"\n[ended after {SHELL_SECONDS:g} s]"
