@@ -17,7 +17,10 @@ def main(pipe: int, command: list[str]) -> None:
         os.write(pipe, b"+%d\n" % os.getpid())
     os.close(pipe)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.execve(command[0], command, os.environ)
+    try:
+        os.execve(command[0], command, os.environ)
+    except OSError as error:
+        sys.exit(f"{command[0]}: cannot be run: {error.strerror}")
 
 
 if __name__ == "__main__":

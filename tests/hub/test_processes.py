@@ -192,7 +192,8 @@ def test_a_program_that_ends_is_started_again_whatever_its_status(home, groups) 
 
 def test_a_program_that_cannot_be_started_does_not_hinder_others(home, groups) -> None:
     broken = install(home, "broken", program="")
-    (broken / ".venv" / "bin" / "broken").unlink()
+    program = broken / ".venv" / "bin" / "broken"
+    program.unlink()
     install(home, "good", program=SLEEPER)
     (home / "extensions" / "odd").mkdir()
     said: list[str] = []
@@ -200,6 +201,7 @@ def test_a_program_that_cannot_be_started_does_not_hinder_others(home, groups) -
     supervisor.start("http://127.0.0.1:1")
     until(lambda: any(line.startswith("[good] started at http://127.0.0.1:1 a-token") for line in said))
     until(lambda: "[broken] starting again in 1 s" in said)
+    until(lambda: f"[broken] {program}: cannot be run: No such file or directory" in said)
     assert any(line.startswith("extension odd: ") for line in said)
     supervisor.stop()
 
