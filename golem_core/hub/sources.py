@@ -11,10 +11,8 @@ import stat
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -93,8 +91,10 @@ def _unpack(file: Any, source: str, target: Path) -> None:
                     below.parent.mkdir(parents=True, exist_ok=True)
                     with archive.open(info) as packed, below.open("xb") as unpacked:
                         shutil.copyfileobj(packed, unpacked)
-    except (zipfile.BadZipFile, RuntimeError, ValueError, OSError, EOFError, LZMAError, zlib.error) as error:
-        raise GolemError(f"{source}: {error}") from None
+    except GolemError:
+        raise
+    except Exception as error:  # a damaged archive raises what its compression does
+        raise GolemError(f"{source}: {error or type(error).__name__}") from None
 
 
 def _inside(source: str, name: str) -> PurePosixPath:
