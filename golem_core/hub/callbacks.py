@@ -135,16 +135,13 @@ class Callbacks:
 
 def _connected(hosts: Sequence[str], port: int, timeout: float) -> http.client.HTTPConnection:
     """A connection to the first of `hosts` that has a listener at `port`; OSError of the last one if none has."""
-    for host in hosts:
-        connection = http.client.HTTPConnection(host, port, timeout=timeout)
-        try:
-            connection.connect()
-        except ConnectionRefusedError:
-            if host == hosts[-1]:
-                raise
-        else:
-            return connection
-    raise ConnectionRefusedError
+    *others, last = hosts
+    for host in others:
+        with contextlib.suppress(ConnectionRefusedError):
+            return _connected([host], port, timeout)
+    connection = http.client.HTTPConnection(last, port, timeout=timeout)
+    connection.connect()
+    return connection
 
 
 def _shut(opened: socket.socket) -> None:
