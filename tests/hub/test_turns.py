@@ -296,7 +296,11 @@ def test_a_closed_port_is_told(live, extension) -> None:
 
 
 def test_localhost_is_either_loopback_address_of_this_machine(live) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
 
         def answer() -> None:
             with listener.accept()[0] as connection:
