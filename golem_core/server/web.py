@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import uvicorn
 from litestar import Litestar, Request
@@ -73,7 +75,7 @@ def application(server: Server) -> Any:
     )
     if server.options["cors"]:
         app = Cors(app, server.options["cors"])
-    return RequestLog(app, server.totals.count)
+    return _OriginForm(RequestLog(app, server.totals.count))
 
 
 def _routed(endpoints: list[tuple[plugins.Plugin, Any]], handle: Any) -> Litestar:
@@ -115,6 +117,22 @@ def unloaded(server: Server) -> dict[str, str]:
         if part.option not in server.parts
         for path in part.paths
     }
+
+
+class _OriginForm:
+    """ASGI middleware for requests whose target is a whole URL, as http://host/path, which uvicorn gives as the path:
+    such a request asks for the path at the host of the URL, whatever its Host header says (RFC 9112, section 3.2.2)."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        target = scope.get("raw_path") or b""
+        if whole := re.fullmatch(rb"https?://([^/]*)(.*)", target, re.IGNORECASE):
+            host, path = whole[1], whole[2] or b"/"
+            headers = [(b"host", host), *((name, value) for name, value in scope["headers"] if name != b"host")]
+            scope = {**scope, "raw_path": path, "path": unquote(path.decode("ascii")), "headers": headers}
+        await self.app(scope, receive, send)
 
 
 class _HeadAsGet:

@@ -318,14 +318,43 @@ def test_models_lists_the_one_model(module_live) -> None:
     ],
 )
 def test_a_loopback_server_answers_local_names_only(module_live, host, status) -> None:
-    with socket.create_connection(("127.0.0.1", module_live.port)) as connection:
-        connection.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-        reply = b""
-        while piece := connection.recv(65536):
-            reply += piece
+    reply = answer_to(module_live.port, "/v1/models", host)
     assert int(reply.split()[1]) == status
     if status == 403:
         assert b'"permission_error"' in reply
+
+
+def answer_to(port: int, target: str, host: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        reply = b""
+        while piece := connection.recv(65536):
+            reply += piece
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost:8080/v1/models/tiny-echo", "evil.example", 200),
+        ("HTTP://LOCALHOST/v1/models/tiny%2Decho", "localhost", 200),
+        ("https://127.0.0.1/v1/models/tiny-echo?a=http://b", "localhost", 200),
+        ("http://localhost", "localhost", 200),
+        ("http://localhost?a=b", "localhost", 200),
+        ("http://localhost//", "localhost", 200),
+        ("http://localhost/v1/models/other", "localhost", 404),
+        ("/http://localhost/v1/models", "localhost", 404),
+        ("ftp://localhost/v1/models", "localhost", 404),
+        ("http://evil.example/v1/models", "localhost", 403),
+        ("http://localhost@evil.example/v1/models", "localhost", 403),
+        ("http:///v1/models", "localhost", 403),
+    ],
+)
+def test_a_request_for_a_whole_url_asks_its_host_for_its_path(module_live, target, host, status) -> None:
+    reply = answer_to(module_live.port, target, host)
+    assert int(reply.split()[1]) == status
+    if "tiny" in target:
+        assert reply.endswith(module_live.client.get("/v1/models/tiny-echo").content)
 
 
 def test_a_server_for_every_interface_does_not_look_at_the_host(start) -> None:
