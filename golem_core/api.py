@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from golem_core.api_answers import Answer, ChatAnswer
 from golem_core.background import give_back, in_background
 from golem_core.errors import BadRequest, GolemError, Unsupported
+from golem_core.keywords import check_keywords
 
 if TYPE_CHECKING:
     from golem_core.embedder import LoadedEmbedder
@@ -65,7 +66,7 @@ def load(
     from golem_core.engine.roles import ChatModel
     from golem_core.files import open_model
 
-    _check_options(options)
+    _check_options(load, options)
     encoder: MediaEncoder | None = None
 
     def make(model: ChatModel, opened: Any) -> Engine:
@@ -125,7 +126,7 @@ def load_embedder(
     from golem_core.engine.embedding import EmbeddingEngine
     from golem_core.engine.roles import Embedder
 
-    _check_options(options)
+    _check_options(load_embedder, options)
 
     def make(model: Embedder, opened: Any) -> EmbeddingEngine:
         return EmbeddingEngine(model, opened, width=width, progress=progress)
@@ -184,13 +185,17 @@ def open_on(
     return model, engine, opened, prepared
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def _check_options(function: Callable[..., object], options: Mapping[str, Any]) -> None:
     from golem_core import plugins
 
-    known = {option.name for option in plugins.options()}
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{name!r} is no keyword of golem_core.load, and no installed package has such an option")
+    known = lambda: (option.name for option in plugins.options())
+    check_keywords(function, options, known, "no installed package has such an option")
+
+
+def _check_sampling(function: Callable[..., object], sampling: Mapping[str, Any]) -> None:
+    from golem_core.sampling import SamplingParams
+
+    check_keywords(function, sampling, lambda: SamplingParams.__dataclass_fields__)
 
 
 def _in_words(model: object) -> str:
@@ -290,8 +295,10 @@ class LoadedModel:
         Temperature, top_k, top_p and min_p default to what the model's file recommends; `sampling` takes the other
         fields of SamplingParams.  The answer follows `grammar` (GBNF) or `json_schema` (a dict) where one is given; the
         first one takes a few seconds.  Each token comes with its log-probability unless `logprobs` is False, and with
-        the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range.
+        the `top_logprobs` likeliest.  Raises BadRequest for a prompt that doesn't fit and values out of range,
+        and TypeError for a keyword that is no field.
         """
+        _check_sampling(self.generate, sampling)
         if isinstance(ids, str):
             raise BadRequest("ids: expected a list of token ids, as tokenize() gives them, got a text")
         held = self._grammar(grammar, json_schema)
@@ -348,6 +355,7 @@ class LoadedModel:
         from golem_core.text.markers import argument_schemas
         from golem_core.text.template import RESERVED
 
+        _check_sampling(self.chat, sampling)
         template = self._template()
         variables = {"enable_thinking": False, **(template_variables or {})}
         for name in RESERVED & variables.keys():

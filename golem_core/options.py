@@ -25,6 +25,7 @@ __all__ = [
     "natural",
     "origin",
     "origins",
+    "positions",
     "positive",
     "token",
 ]
@@ -76,6 +77,11 @@ def address(text: str) -> Address:
 def positive(text: str) -> int:
     """Read a whole number of at least 1."""
     return _whole(text, 1)
+
+
+def positions(text: str) -> int:
+    """Read a whole number of at least 2: a token that is read, and one that is drawn."""
+    return _whole(text, 2)
 
 
 def natural(text: str) -> int:
@@ -175,7 +181,7 @@ CORE_OPTIONS = (
     Option(
         "addr", "Where to listen; :PORT is every interface.", address, Address("127.0.0.1", 8080), example="HOST:PORT"
     ),
-    Option("context", "Positions held, divided among the conversations.", positive, 4096, example="N", commands=_BOTH),
+    Option("context", "Positions held, divided among the conversations.", positions, 4096, example="N", commands=_BOTH),
     Option("n", "Tokens an answer may have unless the request says.", positive, 1024, example="N", commands=_BOTH),
     Option("parallel", "Conversations held at once.", positive, 1, example="N"),
     Option(

@@ -75,8 +75,10 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         wait: bool = True,
     ):
-        if slots < 1 or context // slots < 2:
-            raise GolemError(f"a context of {context} positions can't be divided among {slots} conversations")
+        if slots < 1:
+            raise GolemError(f"slots={slots}: expected at least 1")
+        if context // slots < 2:
+            raise GolemError(f"context={context}: expected at least {2 * slots}, 2 positions for each of slots={slots}")
         if stages is None:
             from golem_core import plugins
 

@@ -206,7 +206,9 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
     start = time.perf_counter()
     slots, context = options.get("parallel", 1), options["context"]
     if context // slots < 2:
-        raise GolemError(f"-context {context} divided by -parallel {slots} leaves a conversation no positions")
+        raise GolemError(
+            f"-context {context}: expected at least {2 * slots}, 2 positions for each conversation of -parallel {slots}"
+        )
     own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n", "mmproj", "media-path"}
     progress = LoadProgress(f"loading {path.name}")
     loaded = load(
@@ -230,7 +232,10 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         raise
     trained = loaded.model.context_train
     if 0 < trained < loaded.engine.slot_context:
-        say(f"-context {context}: a conversation may get longer than the {trained} positions the model was trained on")
+        say(
+            f"-context {context}: a conversation may get longer than the {trained} positions the model was trained on; "
+            f"with -context {trained * slots} it may not"
+        )
 
     def ready() -> None:
         with progress:

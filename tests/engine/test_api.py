@@ -129,10 +129,39 @@ def test_tokenizing_with_and_without_special_tokens(plugin, file):
 
 def test_a_keyword_that_is_none_is_named(plugin, file):
     for load in (golem_core.load, golem_core.load_embedder):
-        with pytest.raises(TypeError, match="'contxt' is no keyword"):
-            load(file, device="abacus", contxt=64)
+        with pytest.raises(TypeError, match="'widht' is no keyword of load.*; did you mean 'width'"):
+            load(file, device="abacus", widht=64)
+        with pytest.raises(TypeError, match="'ducks' is no keyword of load.*; no installed package has such an option"):
+            load(file, device="abacus", ducks=64)
     with golem_core.load(file, device="abacus", context=64, kv="f32"):
         assert plugin.devices[0].options["kv"] == "f32"
+
+
+def test_a_keyword_that_no_answer_has_is_named_with_one_that_is_near(plugin, file):
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        for name, ask in (
+            ("generate", lambda **given: loaded.generate([1, 2], **given)),
+            ("chat", lambda **given: loaded.chat([{"role": "user", "content": "hi"}], **given)),
+        ):
+            for given, near in (("max_token", "max_tokens"), ("repeat_penality", "repeat_penalty")):
+                with pytest.raises(TypeError, match=f"^'{given}' is no keyword of {name}; did you mean '{near}'\\?$"):
+                    ask(**{given: 2})
+            with pytest.raises(TypeError, match=f"'foo' is no keyword of {name}; it takes .*max_tokens.* logit_bias"):
+                ask(foo=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"context": 0}, "context=0: expected at least 2, 2 positions for each of slots=1"),
+        ({"context": 5, "slots": 3}, "context=5: expected at least 6, 2 positions for each of slots=3"),
+        ({"slots": 0}, "slots=0: expected at least 1"),
+    ],
+)
+def test_a_context_without_room_for_a_conversation_is_refused_with_what_is_enough(plugin, file, given, told):
+    with pytest.raises(GolemError) as refusal:
+        golem_core.load(file, device="abacus", **given)
+    assert str(refusal.value) == told
 
 
 def test_a_text_in_place_of_token_ids_is_told(plugin, file):
@@ -227,7 +256,7 @@ def test_no_thread_is_left_where_a_model_is_given_up_while_it_loads(plugin, file
     if context:
         golem_core.load(file, device="abacus", context=context, wait=False).close()
     else:
-        with pytest.raises(GolemError, match="0 positions"):
+        with pytest.raises(GolemError, match="context=0"):
             golem_core.load(file, device="abacus", context=context)
     assert threading.active_count() == before
 

@@ -90,7 +90,7 @@ def test_a_switch_is_read_from_flag_and_environment(golem, monkeypatch) -> None:
     ("arguments", "words"),
     [
         (["-context", "abc"], ["-context", "'abc'"]),
-        (["-context", "0"], ["-context", "'0'", "from 1 to 999999999999999999"]),
+        (["-context", "0"], ["-context", "'0'", "from 2 to 999999999999999999"]),
         (["-n", "9" * 5000], ["-n", "from 1 to 999999999999999999"]),
         (["-context", "-5"], ["-context", "'-5'"]),
         (["--n=1.5"], ["-n", "'1.5'"]),
@@ -113,7 +113,7 @@ def test_a_mistake_is_one_line_that_names_option_and_value(golem, arguments, wor
 
 def test_a_mistake_in_the_environment_names_the_variable(golem, monkeypatch) -> None:
     monkeypatch.setenv("GOLEM_CONTEXT", "abc")
-    assert golem("serve")[::2] == (2, "golem: GOLEM_CONTEXT 'abc': expected a whole number of at least 1\n")
+    assert golem("serve")[::2] == (2, "golem: GOLEM_CONTEXT 'abc': expected a whole number of at least 2\n")
     monkeypatch.delenv("GOLEM_CONTEXT")
     monkeypatch.setenv("GOLEM_BUILTIN_TEMPLATE", "maybe")
     assert golem("serve")[::2] == (2, "golem: GOLEM_BUILTIN_TEMPLATE 'maybe': expected 1 or 0\n")

@@ -248,7 +248,10 @@ def test_a_second_interrupt_does_not_wait(process) -> None:
         process.wait(5)
 
 
-@pytest.mark.parametrize(("context", "slots", "said"), [(8193, 1, True), (8192, 1, False), (16384, 2, False)])
+@pytest.mark.parametrize(
+    ("context", "slots", "said"),
+    [(8193, 1, "with -context 8192 it"), (8192, 1, None), (16384, 2, None), (16386, 2, "with -context 16384 it")],
+)
 def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context, slots, said) -> None:
     def load(path: Path, *, context: int, slots: int, **others: Any) -> Any:
         fake = fake_chat(slots, context)
@@ -260,7 +263,14 @@ def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context,
     options = {"context": context, "parallel": slots, "device": "cpu", "threads": None, "n": 5}
     load_chat(options | {"builtin-template": False}, Path("tiny.gguf"))
     told = [line for line in capsys.readouterr().err.splitlines() if "-context" in line]
-    assert [str(context) in line and "8192" in line for line in told] == [True] * said
+    assert len(told) == (said is not None)
+    if said is not None:
+        assert f"-context {context}: " in told[0] and "the 8192 positions" in told[0] and said in told[0]
+
+
+def test_a_context_that_leaves_conversations_no_room_is_refused_with_what_is_enough() -> None:
+    with pytest.raises(GolemError, match="^-context 7: expected at least 8, 2 positions for each .* -parallel 4$"):
+        load_chat({"context": 7, "parallel": 4}, Path("tiny.gguf"))
 
 
 class Part:
