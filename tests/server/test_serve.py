@@ -269,7 +269,7 @@ def test_a_context_longer_than_the_model_s_is_said(monkeypatch, capsys, context,
 
 
 def test_a_context_that_leaves_conversations_no_room_is_refused_with_what_is_enough() -> None:
-    with pytest.raises(GolemError, match="^-context 7: expected at least 8, 2 positions for each .* -parallel 4$"):
+    with pytest.raises(GolemError, match=r"^-context 7: expected at least 8, 2 positions for each .* -parallel 4$"):
         load_chat({"context": 7, "parallel": 4}, Path("tiny.gguf"))
 
 
