@@ -50,6 +50,11 @@ class Local:
         """Whether an embedding model is loaded."""
         return self._embedder is not None
 
+    @property
+    def embedder(self) -> str:
+        """The name of the embedding model, "" where there is none."""
+        return "" if self._embedder is None else self._embedder.model.name
+
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolDef]) -> Message:
         """The next message of a conversation.
 

@@ -45,6 +45,11 @@ class LocalModels(Protocol):
         """Whether there is an embedding model."""
         ...
 
+    @property
+    def embedder(self) -> str:
+        """The name of the embedding model, "" where there is none."""
+        ...
+
     def close(self) -> None:
         """End the answers under way."""
         ...
@@ -86,6 +91,10 @@ class Providers:
             return self.local.embeds
         found = self.registry.provider(ref.provider)
         return found is not None and bool(found[1].get("embed"))
+
+    def embedder(self, ref: ModelRef) -> str:
+        """A name for the model that embeds, which no other has as far as the hub can know."""
+        return f"{ref.provider}/{self.local.embedder if ref.provider == LOCAL else ref.model}"
 
     def generation(self, ref: ModelRef) -> int:
         """Which registration of a provider is live; 0 for none, and for the server's own models."""

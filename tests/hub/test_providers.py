@@ -1,4 +1,4 @@
-"""Structured answers, embeddings, and the memory that is made of both."""
+"""Structured answers and embeddings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import threading
 import time
 
 import pytest
-from hub_fakes import echo
 
 from golem_core.hub.agent import repaired, title_of
 from golem_core.hub.callbacks import Callbacks
 from golem_core.hub.errors import CallbackFailed
 from golem_core.hub.local import Local
-from golem_core.hub.memory import memories_in
 from golem_core.hub.messages import FunctionCall, Message, ToolCall
 from golem_core.hub.providers import ModelRef, Providers, json_in
 from golem_core.hub.registry import Registration, Registry
@@ -146,49 +144,6 @@ def test_what_cannot_be_embedded_is_told(providers, extension) -> None:
         providers.embed(MODEL, ["a"])
     with pytest.raises(CallbackFailed, match='unknown provider "q"'):
         providers.embed(ModelRef("q", ""), ["a"])
-
-
-def letters(body):
-    alphabet = "abcdefghijklmnopqrstuvwxyz"
-    return {"vectors": [[text.lower().count(letter) + 0.01 for letter in alphabet] for text in body["texts"]]}
-
-
-def test_facts_are_kept_once_and_told_when_they_matter(start, extension) -> None:
-    model = {"provider": "p", "model": "m"}
-    live = start(conf={"default_model": model, "memory": {"embedding": model, "min_similarity": 0.6}})
-    facts = {"data": {"memories": ["The user keeps bees.", " "]}}
-    found = extension(answers={"/v1/chat": echo, "/v1/chat/structured": lambda body: facts, "/v1/embed": letters})
-    live.register(found, providers=[{"id": "p", "structured": True, "embed": True}])
-    assert live.say("I keep bees.", "one") == ("done", {"text": "echo: I keep bees."})
-    until = time.monotonic() + 10
-    while time.monotonic() < until and not live.hub.memory.recall("the user keeps bees"):
-        time.sleep(0.01)
-    assert live.say("Who keeps bees, the user?", "two")[0] == "done"
-    asked = [body["messages"] for path, body, _ in found.calls if path == "/v1/chat"]
-    assert [each["role"] for each in asked[0]] == ["user"]
-    assert asked[1][0]["role"] == "system" and "- The user keeps bees." in asked[1][0]["content"]
-    assert live.say("xyz qqq zzz", "three")[0] == "done"
-    assert [m["role"] for m in [b["messages"] for p, b, _ in found.calls if p == "/v1/chat"][-1]] == ["user"]
-    assert live.hub.memory.extract("two", [Message("user", "again")]) == [], "it is known already"
-
-
-def test_an_embedding_that_fails_is_said_and_the_turn_goes_on(start, extension, capfd) -> None:
-    model = {"provider": "p", "model": "m"}
-    live = start(conf={"default_model": model, "memory": {"embedding": model}})
-    answers = {"/v1/chat": echo, "/v1/chat/structured": {"data": ["A fact."]}, "/v1/embed": letters}
-    found = extension(answers=answers)
-    live.register(found, providers=[{"id": "p", "structured": True, "embed": True}])
-    live.hub.memory.extract("x", [Message("user", "x")])
-    found.answers["/v1/embed"] = (500, {"error": {"message": "no vectors"}})
-    assert live.say("hello") == ("done", {"text": "echo: hello"})
-    assert "memory: echo-ext: no vectors" in capfd.readouterr().err
-
-
-def test_memories_may_be_listed_in_several_ways() -> None:
-    assert memories_in(["a", {"text": "b  c"}, ""]) == ["a", "b c"]
-    assert memories_in({"memories": ["a"]}) == ["a"]
-    with pytest.raises(CallbackFailed):
-        memories_in({"facts": []})
 
 
 def test_a_conversation_is_named_by_the_fast_model(start, extension) -> None:
