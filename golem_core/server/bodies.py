@@ -18,6 +18,9 @@ __all__ = ["Number", "read_body", "shown", "whole"]
 
 T = TypeVar("T")
 
+MOST_PARTS = 1_000_000
+"""Arrays, objects and their members in a body: more would hold up everybody for many seconds while it is read."""
+
 Number = int | float | None
 """A JSON number or nothing: clients write whole numbers as 8.0 too."""
 
@@ -27,6 +30,11 @@ def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
 
     Fields that the struct does not know are ignored; of repeated keys the last counts.
     """
+    if sum(map(body.count, b"[{:")) > MOST_PARTS and (found := _parts(body)) > MOST_PARTS:
+        raise BadRequest(
+            f"the body is not JSON for this endpoint: it has {found} arrays, objects and members; {MOST_PARTS} at most "
+            "are read"
+        )
     try:
         plain = msgspec.json.decode(body)
         body.decode()  # the decoder does not look inside the strings that it skips
@@ -45,6 +53,16 @@ def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         expected = _in_words(reason.partition(", got ")[0])
         where = path or "body"
         raise BadRequest(f"{where}: {expected}, got {shown(value)}", param=re.split(r"[.\[]", where)[0]) from None
+
+
+def _parts(body: bytes) -> int:
+    """How many of [, { and : stand outside of the texts of a JSON body."""
+    import numpy as np
+
+    characters = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    inside = np.cumsum(characters == ord('"'), dtype=np.uint8) & 1
+    opening = (characters == ord("[")) | (characters == ord("{")) | (characters == ord(":"))
+    return int(np.count_nonzero(opening & (inside == 0)))
 
 
 _WORDS = {

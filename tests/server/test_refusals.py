@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from golem_core.errors import BadRequest
+from golem_core.server.bodies import read_body
+from golem_core.server.chat_request import ChatRequest
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 USER = {"role": "user", "content": "hello"}
@@ -221,6 +223,20 @@ def test_a_body_over_the_limit_is_a_413(start, monkeypatch) -> None:
         assert response.status_code == 413
         assert response.json()["error"]["type"] == "invalid_request_error"
         assert "1000" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("part", ["[],", '{"a":1},', '[{"a":[]}],'])
+def test_a_body_of_a_million_arrays_objects_and_members_is_refused_without_being_read(monkeypatch, part) -> None:
+    monkeypatch.setattr("golem_core.server.bodies.msgspec.json.decode", lambda body: pytest.fail("it was read"))
+    body = b'{"messages": [' + part.encode() * 1_000_001 + b"1]}"
+    with pytest.raises(BadRequest, match=r"it has [0-9]{7} arrays, objects and members; 1000000 at most are read"):
+        read_body(body, ChatRequest)
+
+
+def test_what_texts_say_counts_as_no_array_object_or_member() -> None:
+    text = '[{:"\\ \\"' * 300_000
+    request, _ = read_body(json.dumps({"model": text, "stop": [text], "seed": 4}).encode(), ChatRequest)
+    assert request.stop == [text] and request.seed == 4
 
 
 def test_a_body_of_many_megabytes_is_read(live) -> None:
