@@ -307,6 +307,22 @@ def test_a_schema_that_is_too_large_is_refused(schema):
         compile_schema(TOKENIZER, schema)
 
 
+def test_more_names_than_the_compiler_can_count_are_refused_in_plain_words():
+    names = [f"n{index}" for index in range(5000)]
+    schema = {"properties": {name: {"type": "null"} for name in names}, "required": names}
+    with pytest.raises(BadRequest, match=r"^json_schema: the grammar can't be compiled: it is too large$"):
+        compile_schema(TOKENIZER, schema)
+
+
+def test_an_enum_may_have_thousands_of_values():
+    values = [f"number {index}" for index in range(5500)]
+    matcher = compile_schema(TOKENIZER, {"enum": values}).matcher()
+    for token in b'"number 5499"':
+        assert matcher.mask().flags()[token]
+        matcher.accept(token)
+    assert matcher.complete
+
+
 def test_a_schema_nested_too_deeply_is_refused():
     schema: dict = {}
     for _ in range(400):

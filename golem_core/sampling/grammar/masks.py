@@ -33,6 +33,7 @@ _PLAIN = r'[^"\\\x00-\x1F\x7F]'
 _COMMON = [*(f"{_PLAIN}{{1,{most}}}" for most in (2, 4, 7, 10, 14, 20, 30)), f"{_PLAIN}+"]
 
 _LIMITS: dict[str, Any] = {
+    "max_items_in_row": 8_000,  # a schema has up to 6,000 values, which an enum may offer at one place
     "initial_lexer_fuel": 2_000_000,
     "step_lexer_fuel": 2_000_000,
     "step_max_items": 1_000_000,
@@ -95,6 +96,8 @@ class Vocabulary:
                 if not matcher.is_error():
                     return CompiledGrammar(self, matcher)
                 reason = matcher.get_error().splitlines()[0]
+                if reason.startswith("panic: "):  # a limit of the library's own that it only asserts
+                    reason = "it is too large"
         except RecursionError:
             reason = "it is nested too deeply"
         raise BadRequest(f"{param}: the grammar can't be compiled: {reason}", param=param)
