@@ -72,11 +72,13 @@ class MediaEncoder:
 
         with self._lock:
             rows = np.ascontiguousarray(kind.encode(decoded, run), np.float32)
-            if rows.shape != (kind.count(decoded), self.media.width) or not np.isfinite(rows).all():
+            if rows.shape != (kind.count(decoded), self.media.width):
                 raise GolemError(
                     f"the {kind.name} became rows of shape {list(rows.shape)}, not "
-                    f"{[kind.count(decoded), self.media.width]} finite numbers"
+                    f"{[kind.count(decoded), self.media.width]}"
                 )
+            if not np.isfinite(rows).all():
+                raise GolemError(f"the projector made rows of the {kind.name} that are not finite numbers")
             places = None if kind.places is None else np.asarray(kind.places(decoded), np.int64)
             if places is not None and (places.shape != (len(rows), self.media.axes) or places.min(initial=0) < 0):
                 raise GolemError(

@@ -143,10 +143,17 @@ def test_a_damaged_file_is_named_by_its_place():
         media.place([PICTURE, 1], [Medium("image", b"no", "messages[0].content[1].image_url")], anything)
 
 
-@pytest.mark.parametrize("rows", [np.zeros((2, 4)), np.zeros((3, 5)), np.full((3, 4), np.nan)])
-def test_a_package_that_makes_other_rows_than_it_says_is_an_error(rows):
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.zeros((2, 4)), r"shape \[2, 4\], not \[3, 4\]"),
+        (np.zeros((3, 5)), r"shape \[3, 5\], not \[3, 4\]"),
+        (np.full((3, 4), np.nan), "the projector made rows of the image that are not finite"),
+    ],
+)
+def test_a_package_that_makes_other_rows_than_it_says_is_an_error(rows, words):
     media, _ = reader(lambda array, run: rows)
-    with pytest.raises(GolemError, match="not") as failure:
+    with pytest.raises(GolemError, match=words) as failure:
         media.place([PICTURE, 1], [image(3)], anything)
     assert not isinstance(failure.value, BadRequest)
 

@@ -32,7 +32,7 @@ from golem_core import (
     check_tensors,
 )
 from golem_gemma import sound
-from golem_gemma.vision import Reader, linear
+from golem_gemma.vision import Reader, check_bounds, linear
 
 EPS = 1e-6
 """Of every norm; the number in the files is not the one that the models were trained with."""
@@ -105,6 +105,7 @@ def read(keys: Keys, out: int) -> Reader:
     """The tower of a projector for a model whose rows have `out` numbers."""
     tower, weights = Tower.read(keys, out), keys.file.weights
     check_tensors(keys.file, tower.tensors())
+    check_bounds(keys.file)
     graphs = {
         "conv 0": MediaGraph(partial(build_convolution, weights, 0), AT_ONCE),
         "conv 1": MediaGraph(partial(build_convolution, weights, 1), AT_ONCE),

@@ -6,6 +6,7 @@ stretching them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from golem_core import (
     Graph,
     Keys,
     MediaGraph,
+    ModelFile,
     RunGraph,
     TensorSpec,
     Value,
@@ -169,6 +171,7 @@ def read(keys: Keys, out: int) -> Reader:
     """The tower of a projector for a model whose rows have `out` numbers."""
     tower, weights = Tower.read(keys, out), keys.file.weights
     check_tensors(keys.file, tower.tensors())
+    check_bounds(keys.file)
     pixels = tower.pixels
     patches = MOST_ROWS * pixels.pool**2
     graphs = {
@@ -203,11 +206,23 @@ def columns(tower: Tower, patches: np.ndarray, col: np.ndarray, row: np.ndarray)
 
 def bounded(g: Graph, weights: Weights, name: str, x: Value) -> Value:
     """x between the numbers that the file has under `name`, if it has any."""
-    found = [weights.get(f"{name}_{end}") for end in ("min", "max")]
-    low, high = (float(w.dequantize().reshape(-1)[0]) if w is not None else None for w in found)
-    if low is None and high is None:
-        return x
-    return g.clip(x, low=-inf if low is None else low, high=inf if high is None else high)
+    low, high = bounds(weights, name)
+    return x if (low, high) == (-inf, inf) else g.clip(x, low=low, high=high)
+
+
+def bounds(weights: Weights, name: str) -> tuple[float, float]:
+    """The least and the largest number of `name`, infinite where the file says nothing."""
+    low, high = weights.get(f"{name}_min"), weights.get(f"{name}_max")
+    number = lambda weight: float(weight.dequantize().reshape(-1)[0])
+    return -inf if low is None else number(low), inf if high is None else number(high)
+
+
+def check_bounds(file: ModelFile) -> None:
+    """Raises BadFile naming bounds that no number lies between."""
+    for name in dict.fromkeys(re.sub(r"_(min|max)(\.weight)?$", "", each) for each in file.weights):
+        low, high = bounds(file.weights, name)
+        if not low <= high:
+            raise BadFile(f"{file.path}: {name}_min is {low} and {name}_max is {high}; no number lies between them")
 
 
 def linear(g: Graph, weights: Weights, name: str, x: Value) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from golem_gemma import audio, opening, siglip, sound, unified, vision
 
-from golem_core import BadFile, BadRequest, Columns, Graph, Reference, Unsupported, open_model
+from golem_core import BadFile, BadRequest, Columns, Graph, Reference, Unsupported, Weight, Weights, open_model
 from golem_core.engine.media import GIVEN, IS_TEXT
 from golem_core.media.encoder import MediaEncoder
 
@@ -282,6 +282,23 @@ def test_a_projector_that_does_not_fit_gemma_3_is_refused_by_name(changes, words
     with pytest.raises((BadFile, Unsupported)) as refusal:
         model.bound(projector("mmproj-gemma3", **changes))
     assert words in str(refusal.value) and "mmproj-gemma3.gguf" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"), [("mmproj-12b", "v.blk.1.ffn_up.input_max"), ("mmproj-e2b", "a.blk.0.ffn_up.output_min")]
+)
+@pytest.mark.parametrize("bound", [np.nan, np.inf, -np.inf])
+def test_bounds_that_no_number_lies_between_are_refused_by_name(name, tensor, bound):
+    file = projector(name)
+    assert tensor in file.weights
+    held = dict(file.weights.items()) | {tensor: Weight.of(tensor, np.full(1, bound, np.float32))}
+    file.weights = Weights(file.path, held)
+    model = opening.open_gemma4(open_model(FIXTURES / f"{PAIRS[name]}.gguf"))
+    if bound == (np.inf if tensor.endswith("max") else -np.inf):
+        assert model.bound(file).media is not None
+        return
+    with pytest.raises(BadFile, match=rf"{name}\.gguf: {tensor[:-4]}_min is .*{bound}"):
+        model.bound(file)
 
 
 def test_files_that_name_gemma_3_s_feed_forward_matrices_the_other_way_round_are_read_too():
