@@ -95,7 +95,8 @@ class LoadedEmbedder:
 
         They are unit vectors unless `normalize` is False.  `dimensions` keeps the first so many components, and
         `truncate` cuts texts that are too long.  Raises BadRequest for texts that are too long, ids outside the
-        vocabulary, and dimensions that the model does not offer; GolemError where the pass fails.
+        vocabulary, and dimensions that the model does not offer; GolemError where the pass fails or gives a vector that
+        is not finite.
         """
         kept = self.check_dimensions(dimensions)
         if not texts:

@@ -111,7 +111,7 @@ class EmbeddingEngine:
 
         Cancelling it takes the texts out of the queue.  Raises BadRequest for no text, one without ids, one over the
         model's limit (code "context_length_exceeded") and ids outside the vocabulary; GolemError when the engine is
-        closed.  The answer raises GolemError where a pass failed.
+        closed.  The answer raises GolemError where a pass failed or gave a vector that is not finite.
         """
         self._check(texts)
         request = _Request(texts, np.empty((len(texts), self.model.dimensions), np.float32))
@@ -263,8 +263,11 @@ class EmbeddingEngine:
         self._count(len(texts), int(lengths.sum()), len(parts), ended - start)
         at = 0
         for request, indices in parts:
-            request.vectors[indices.start : indices.stop] = rows[at : at + len(indices)]
+            found = rows[at : at + len(indices)]
+            request.vectors[indices.start : indices.stop] = found
             at += len(indices)
+            if not np.isfinite(found).all():
+                _fail(request, GolemError(f"{self.model.name} gave a vector that is not finite"))
         with self._changed:
             self._under_way = []
         for request, indices in parts:

@@ -20,7 +20,7 @@ from litestar import Request
 
 from golem_core import plugins
 from golem_core.embedder import LoadedEmbedder
-from golem_core.errors import BadRequest, GolemError, Unavailable
+from golem_core.errors import BadRequest, Unavailable
 from golem_core.progress import LoadProgress
 from golem_core.server.disconnect import unless_gone
 from golem_core.server.loading import EMBED as OPTION
@@ -109,8 +109,6 @@ async def embedded(request: Request, served: ServedEmbedder, texts: Sequence[Seq
         f"{len(texts)} text{'s' * (len(texts) != 1)}{waited}, {found.positions} positions in "
         f"{duration(found.seconds)} ({rate:.1f}/s)"
     )
-    if not np.isfinite(found.vectors).all():
-        raise GolemError(f"{served.name} gave a vector that is not finite")
     return found
 
 

@@ -135,6 +135,17 @@ def test_an_error_reaches_every_request_of_its_pass_and_no_other(held):
     assert not found.waited
 
 
+def test_a_vector_that_is_not_finite_fails_its_request_and_no_other(held, monkeypatch):
+    monkeypatch.setattr("fake_embedder.vector", lambda ids: np.full(DIMENSIONS, np.nan if 8 in ids else 1, np.float32))
+    embedder, device = held
+    whole, broken, large = [embedder.engine.submit(each) for each in ([[1]], [[1], [8]], [[8] * 15] * 10)]
+    device.go.set()
+    assert np.isfinite(whole.result(5).vectors).all()
+    for request in (broken, large):
+        with pytest.raises(GolemError, match="fake-embedder gave a vector that is not finite"):
+            request.result(5)
+
+
 def test_what_cannot_be_embedded_is_refused_before_it_costs_a_pass(made):
     embedder, device = made
     for texts, words in [
