@@ -60,7 +60,7 @@ def load(
     weights as the device takes them over.  With `wait` False that goes on in the background: `ready()` of what is
     returned waits for it, and has to be called.  Architecture and device come from the installed plugins.  Raises
     BadFile for a file that can't be read, Unsupported, by name, for an architecture, a device, an op or a weight type
-    that nothing installed can do, and TypeError for a keyword that is no option of an installed package.
+    that nothing installed can do, and TypeError for a keyword that is neither listed here nor a device's option.
     """
     from golem_core.engine import Engine
     from golem_core.engine.roles import ChatModel
@@ -188,8 +188,7 @@ def open_on(
 def _check_options(function: Callable[..., object], options: Mapping[str, Any]) -> None:
     from golem_core import plugins
 
-    known = lambda: (option.name for option in plugins.options())
-    check_keywords(function, options, known, "no installed package has such an option")
+    check_keywords(function, options, plugins.device_options, "no device has such an option")
 
 
 def _check_sampling(function: Callable[..., object], sampling: Mapping[str, Any]) -> None:

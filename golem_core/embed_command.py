@@ -39,14 +39,13 @@ def embed(options: Mapping[str, Any]) -> None:
         raise GolemError("no embedding model is named; name one with -embed FILE or GOLEM_EMBED")
     texts = _texts(options["texts"], options["file"])
     path = Path(options["embed"])
-    own = {"device", "threads", "progress", "width"}
     with LoadProgress(f"loading {path.name}") as loading:
         embedder = load_embedder(
             path,
             device=options["device"],
             threads=options["threads"],
             progress=loading,
-            **plugins.options_among(options, own),
+            **{name: options[name] for name in plugins.device_options() & options.keys()},
         )
     with embedder, _progress(len(texts)) as done:
         kept = embedder.check_dimensions(options["dimensions"])

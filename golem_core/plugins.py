@@ -34,10 +34,10 @@ __all__ = [
     "architecture",
     "default_models",
     "device",
+    "device_options",
     "installed",
     "manager",
     "options",
-    "options_among",
     "reason",
     "sampler_stages",
     "version",
@@ -414,10 +414,9 @@ def options() -> list[Option]:
     return installed().options()
 
 
-def options_among(values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
-    """Those of a command's `values` that are options of the core and of plugins, without the ones in `taken`."""
-    known = {option.name for option in options()} - set(taken)
-    return {name: value for name, value in values.items() if name in known}
+def device_options() -> set[str]:
+    """What options a device may be opened with, besides its name and its threads: -kv, and those of plugins."""
+    return {option.name for option in options()} - {option.name for option in CORE_OPTIONS} | {"kv"}
 
 
 def default_models() -> list[DefaultModel]:

@@ -75,14 +75,13 @@ def open_embedder(options: Mapping[str, Any]) -> ServedEmbedder:
 
     start = time.perf_counter()
     path = Path(options[OPTION])
-    own = {"device", "threads", "progress", "width"}
     with LoadProgress(f"loading {path.name}") as progress:
         loaded = load_embedder(
             path,
             device=options["device"],
             threads=options["threads"],
             progress=progress,
-            **plugins.options_among(options, own),
+            **{name: options[name] for name in plugins.device_options() & options.keys()},
         )
     return ServedEmbedder(model_name(path), loaded, options["device"], time.perf_counter() - start)
 

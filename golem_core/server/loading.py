@@ -209,20 +209,20 @@ def load_chat(options: Mapping[str, Any], path: Path) -> LoadedChat:
         raise GolemError(
             f"-context {context}: expected at least {2 * slots}, 2 positions for each conversation of -parallel {slots}"
         )
-    own = {"context", "parallel", "cache-ttl", "device", "threads", "draft-n", "mmproj", "media-path"}
     progress = LoadProgress(f"loading {path.name}")
     loaded = load(
         path,
         context=context,
         slots=slots,
         cache_ttl=options.get("cache-ttl", 0.0),
+        checkpoints=options.get("checkpoints", 3),
         device=options["device"],
         threads=options["threads"],
         draft_n=options.get("draft-n"),
         mmproj=options.get("mmproj"),
         progress=progress,
         wait=False,
-        **plugins.options_among(options, own),
+        **{name: options[name] for name in plugins.device_options() & options.keys()},
     )
     try:
         media = _media(loaded, options)

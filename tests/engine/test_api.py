@@ -131,8 +131,10 @@ def test_a_keyword_that_is_none_is_named(plugin, file):
     for load in (golem_core.load, golem_core.load_embedder):
         with pytest.raises(TypeError, match=r"'widht' is no keyword of load.*; did you mean 'width'"):
             load(file, device="abacus", widht=64)
-        with pytest.raises(TypeError, match=r"'ducks' is no keyword of load.*; no installed package has"):
+        with pytest.raises(TypeError, match=r"'ducks' is no keyword of load.*; no device has such an option"):
             load(file, device="abacus", ducks=64)
+        with pytest.raises(TypeError, match="'parallel' is no keyword"):  # of golem serve, and no device's
+            load(file, device="abacus", parallel=2)
     with golem_core.load(file, device="abacus", context=64, kv="f32"):
         assert plugin.devices[0].options["kv"] == "f32"
 
