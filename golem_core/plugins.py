@@ -155,17 +155,13 @@ class Plugins:
 
         `cli` and `reserved` are what `commands` is given.
         """
-        from golem_core.hookspecs import Part
-
         claims: list[tuple[str, str, str, list[tuple[Plugin, Any]]]] = []
         for name, claimed in self.architectures().items():
             claims.append(("golem_architectures", "architecture", name, claimed))
         for name, claimed in self.devices().items():
             claims.append(("golem_devices", "device", name, claimed))
-        parts: dict[str, list[tuple[Plugin, Any]]] = {}
-        for plugin, part in self.ask("golem_parts", Part):
-            parts.setdefault(f"-{part.option}", []).append((plugin, part))
-        claims += [("golem_parts", "option", name, claimed) for name, claimed in parts.items()]
+        for name, claimed in self._claimed_parts().items():
+            claims.append(("golem_parts", "option", f"-{name}", claimed))
         for hook, kind, name, claimed in claims:
             for plugin, _ in claimed if len(claimed) > 1 else []:
                 plugin.fail(f"{hook}: {_claimed(kind, name, claimed)}")
@@ -285,12 +281,16 @@ class Plugins:
 
         Raises GolemError when two plugins load something for one option.
         """
+        claimed = self._claimed_parts()
+        return [self._only_one("option", f"-{option}", claims) for option, claims in claimed.items()]
+
+    def _claimed_parts(self) -> dict[str, list[tuple[Plugin, Part]]]:
         from golem_core.hookspecs import Part
 
         table: dict[str, list[tuple[Plugin, Part]]] = {}
         for plugin, record in self.ask("golem_parts", Part):
             table.setdefault(record.option, []).append((plugin, record))
-        return [self._only_one("option", f"-{option}", claims) for option, claims in table.items()]
+        return table
 
     def endpoints(self, server: Any) -> list[tuple[Plugin, Any]]:
         """The route handlers of every plugin for what this server has loaded, each with its plugin.

@@ -96,8 +96,7 @@ class Guard:
     `local` turns the look at the Host header on, and at the Origin header of what is more than a question; `origins`
     are those of pages that may ask all the same ("*" is every page).  `keys` are the keys of which a client must
     present one, none meaning that no key is asked for.  `admissions` are asked instead about paths under their
-    prefixes.
-    `answer(scope, refusal)` makes the response.
+    prefixes.  `answer(scope, refusal)` makes the response.
     """
 
     def __init__(

@@ -134,7 +134,8 @@ def handlers(server: Server) -> list[Any]:
 
     @cache
     def held() -> Mapping[str, _Held]:
-        """What is loaded, by name, the conversation model first; the first of two with one name."""
+        """What is loaded, by name: the conversation model before an embedding model, and in its place where both have
+        one name."""
         found = []
         if server.chat is not None:
             found.append(_Held(server.name, server.chat.model.file, server.chat.device, server.chat.slot_context))

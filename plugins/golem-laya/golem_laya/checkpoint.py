@@ -164,7 +164,7 @@ def every_so_many(layers: int, every: int) -> tuple[bool, ...]:
 
 
 def _whole(encoder: Metadata, layers: int) -> tuple[bool, ...]:
-    """Which layers attend to the whole sequence: as `layer_types` says, or else every so manieth."""
+    """Which layers attend to the whole sequence: as `layer_types` says, or else the first of every so many."""
     if encoder.get("layer_types") is None:
         every = encoder.number("global_attn_every_n_layers", int, 3, low=1)
         return every_so_many(layers, every)
