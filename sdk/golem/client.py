@@ -88,7 +88,7 @@ class Client:
                         if event.name in ("done", "error"):
                             return
                     name, data = "", []
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, UnicodeDecodeError) as error:
                 raise GolemError(f"the stream of turn {turn} broke off: {error}") from None
         raise GolemError(f"the stream of turn {turn} ended without an answer")
 
@@ -145,13 +145,13 @@ class Client:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
+            request = urllib.request.Request(self.url + path, data, headers, method=method)
             return _opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
             with error:
                 raise GolemError(_reason(error), error.code) from None
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: the URL is none
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise GolemError(f"{self.url} cannot be reached: {reason}") from None
 

@@ -86,8 +86,9 @@ def test_a_refusal_has_message_and_status(hub) -> None:
     with pytest.raises(GolemError, match="extension not found") as refused:
         Client(hub.url).heartbeat("x")
     assert refused.value.status == 404
-    with pytest.raises(GolemError, match="cannot be reached"):
-        Client("http://127.0.0.1:9").health()
+    for url in ("http://127.0.0.1:9", "here", "http://[::1"):
+        with pytest.raises(GolemError, match="cannot be reached"):
+            Client(url).health()
 
 
 STREAM = (
