@@ -73,7 +73,9 @@ class Config:
         delays = settings.numbers("delays", int, [0] * (codebooks + 1))
         if any(delays):
             raise Unsupported(f"{settings.source}: delays are {delays}; zeros were expected")
-        stt = settings.scoped("stt_config") if isinstance(settings.get("stt_config"), dict) else Metadata("", {})
+        if not isinstance(settings.get("stt_config"), dict | None):
+            raise settings.bad("stt_config", settings["stt_config"], "an object was expected")
+        stt = settings.scoped("stt_config")
         config = cls(
             width=width,
             layers=_numbered(shapes, "transformer.layers.{}.norm1.alpha"),

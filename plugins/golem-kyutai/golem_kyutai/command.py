@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from golem_kyutai.microphone import Microphone
 
 SUFFIXES = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
-AT_ONCE = 5.0
-"""Pictures a second of the progress bar."""
+REDRAWS = 5.0
+"""How often a second the progress bar is drawn."""
 
 
 def shared() -> list[click.Parameter]:
@@ -218,7 +218,7 @@ class Watch:
 
     def _draw(self) -> None:
         task = self._progress.add_task(self._title, total=self._seconds, said="")
-        while not self._over.wait(1 / AT_ONCE):
+        while not self._over.wait(1 / REDRAWS):
             said = f"{self._stream.done:.0f} s" + (f" of {self._seconds:.0f} s" if self._seconds else "")
             self._progress.update(task, completed=self._stream.done, said=said)
         self._progress.remove_task(task)

@@ -57,6 +57,7 @@ def test_a_missing_file_is_named(copied, name):
         ({"mimi_name": "../mimi-tiny.safetensors"}, BadFile, "mimi_name is"),
         ({"existing_text_padding_id": 40}, BadFile, "existing_text_padding_id is 40, at least 0 and at most 39"),
         ({"stt_config": {"audio_delay_seconds": -1}}, BadFile, "audio_delay_seconds is -1"),
+        ({"stt_config": [0.5]}, BadFile, "stt_config is .*, an object was expected"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(copied, tiny, changed, kind, said):
