@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from golem_core.graph import Value as Value
     from golem_core.graph import op as op
     from golem_core.graph import result as result
+    from golem_core.graph.device import ListingPass as ListingPass
     from golem_core.graph.device import free_memory as free_memory
     from golem_core.graph.looks import source as source
     from golem_core.graph.ops import rope_frequencies as rope_frequencies
@@ -88,9 +89,11 @@ if TYPE_CHECKING:
     from golem_core.progress import LoadProgress as LoadProgress
     from golem_core.sampling import Candidates as Candidates
     from golem_core.sampling import Sampler as Sampler
+    from golem_core.sampling import SamplerChain as SamplerChain
     from golem_core.sampling import SamplerContext as SamplerContext
     from golem_core.sampling import SamplerStage as SamplerStage
     from golem_core.sampling import SamplingParams as SamplingParams
+    from golem_core.sampling import Shortlist as Shortlist
     from golem_core.server.app import Server as Server
     from golem_core.server.bodies import read_body as read_body
     from golem_core.server.bodies import shown as shown
@@ -138,7 +141,7 @@ else:
                 "RUNS SCORED Columns Device Graph GraphError KVRing Node Op Pass Recurrent Reference Ring Run Value op "
                 "result"
             ),
-            "golem_core.graph.device": "free_memory",
+            "golem_core.graph.device": "ListingPass free_memory",
             "golem_core.graph.ops": "rope_frequencies",
             "golem_core.graph.looks": "source",
             "golem_core.graph.planner": (
@@ -148,7 +151,9 @@ else:
             "golem_core.media.pictures": "resize_picture",
             "golem_core.options": "Option",
             "golem_core.progress": "LoadProgress",
-            "golem_core.sampling": "Candidates Sampler SamplerContext SamplerStage SamplingParams",
+            "golem_core.sampling": (
+                "Candidates Sampler SamplerChain SamplerContext SamplerStage SamplingParams Shortlist"
+            ),
             "golem_core.text": (
                 "Call Calls CallSyntax ChatTemplate Content JsonCalls Markers Reasoning TaggedCalls "
                 "Tokenizer UnreadableCall tokenizer_from_metadata"

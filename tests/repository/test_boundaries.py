@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from repository_layout import PACKAGES, core_modules, import_name, label, modules, project, public_names
+from repository_layout import PACKAGES, ROOT, core_modules, import_name, label, modules, project, public_names
 
 import golem_core
 
@@ -73,6 +73,11 @@ def test_a_package_uses_only_public_names_of_the_core(package: Path) -> None:
         for use in uses_beyond(path.read_text(), "golem_core", public)
     ]
     assert not found, "import these from golem_core itself, or export them there:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("plugins/*/benchmarks/*.py")), ids=label)
+def test_a_package_s_benchmark_uses_what_programs_that_embed_golem_may(path: Path) -> None:
+    assert uses_beyond(path.read_text(), "golem_core", public_names() | {"plugins"}) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=label)

@@ -21,7 +21,20 @@ import pytest
 from repository_layout import PACKAGES, ROOT, public_names
 from test_boundaries import uses_beyond
 
-from golem_core import Columns, Graph, ModelFile, Reference, Unsupported, hookspecs, open_model, plugins, sampling
+from golem_core import (
+    Columns,
+    Graph,
+    ModelFile,
+    Reference,
+    SamplerChain,
+    SamplerContext,
+    SamplingParams,
+    Unsupported,
+    hookspecs,
+    open_model,
+    plugins,
+    sampling,
+)
 from golem_core.cpu.device import CpuDevice
 from golem_core.graph import Op, ops
 
@@ -191,6 +204,22 @@ def test_the_sampler_changes_what_is_drawn(server: str) -> None:
     assert without and not set(without) & set("dg")
     assert answer(lipogram=7).status_code == 400
     assert answer(lipogram=7).json()["error"]["message"] == "lipogram: expected letters, got 7"
+
+
+class Alphabet:
+    vocab_size = 26
+
+    def piece(self, token: int) -> bytes:
+        return bytes([ord("a") + token])
+
+
+def test_the_sampler_is_tested_without_a_model(shop: Path) -> None:
+    stages = [*plugins.sampler_stages(), *module(shop, "golem_lipogram").golem_samplers()]
+    logits = np.arange(26, dtype=np.float32)
+    for extra, expected in (({}, "z"), ({"lipogram": "zy"}, "x")):
+        context = SamplerContext(26, (), Alphabet())  # type: ignore[arg-type]
+        chain = SamplerChain.build(stages, SamplingParams(temperature=0, extra=extra), context)
+        assert chr(ord("a") + chain.draw(logits.copy())) == expected
 
 
 # ---------------------------------------------------------------- the architecture and the devices, by the numbers

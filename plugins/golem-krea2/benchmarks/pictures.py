@@ -37,6 +37,8 @@ from golem_krea2.schedule import below_one, sigmas
 from golem_krea2.shapes import DiTShape, EncoderShape, Heads, VaeShape
 from golem_krea2.vae import Decoder, unscaled
 
+from golem_core import open_device
+
 PROMPT = "a red fox in the snow at dawn, seen from the side, its breath white in the cold air, behind it birches and "
 PROMPT += "low hills, soft light from the left, long shadows, film grain, shallow depth of field, photo, 85 mm lens"
 PEER = ("torch", "diffusers", "transformers")
@@ -126,9 +128,7 @@ def work(shape: DiTShape, tokens: int, patches: int) -> float:
 
 def open_golem(name: str) -> Any:
     if name == "cpu":
-        from golem_core.cpu.device import CpuDevice
-
-        return CpuDevice()
+        return open_device({"device": name})
     from golem_vulkan.device import VulkanDevice
 
     return VulkanDevice()

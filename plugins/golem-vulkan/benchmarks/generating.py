@@ -29,8 +29,19 @@ from golem_vulkan.device import KV, VulkanDevice
 from golem_vulkan.gpu import Timer
 from golem_vulkan.passes import VulkanPass
 
-from golem_core import Columns, Graph, Keys, ModelFile, SamplerContext, SamplingParams, open_model, plugins
-from golem_core.sampling import STAGES, SamplerChain, Shortlist
+from golem_core import (
+    Columns,
+    Graph,
+    Keys,
+    ModelFile,
+    SamplerChain,
+    SamplerContext,
+    SamplerStage,
+    SamplingParams,
+    Shortlist,
+    open_model,
+    plugins,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import _random_model
@@ -103,6 +114,7 @@ def measure(run: VulkanPass, slots: int, tokens: np.ndarray, rounds: int) -> dic
     """Tokens a second, the best of so many rounds: of a prompt, and of answers behind a prompt, for which all logits
     come home, or are drawn from, or only the largest."""
     best: dict[str, float] = defaultdict(float)
+    stages = plugins.sampler_stages()
     run.prepare_lists(LISTED, [])
     for _ in range(rounds):
         start = time.perf_counter()
@@ -114,18 +126,18 @@ def measure(run: VulkanPass, slots: int, tokens: np.ndarray, rounds: int) -> dic
             for i in range(GENERATED):
                 found = run.run(columns(tokens[i:], [PROMPT + i] * count, 1), lists=lists)
                 if params is not None:
-                    draw(params, found, count)
+                    draw(stages, params, found, count)
             rate = count * GENERATED / (time.perf_counter() - start)
             name = how if count == 1 else f"{how} x{count}"
             best[name] = max(best[name], rate)
     return dict(best)
 
 
-def draw(params: SamplingParams, found: dict[str, np.ndarray], count: int) -> None:
+def draw(stages: list[SamplerStage], params: SamplingParams, found: dict[str, np.ndarray], count: int) -> None:
     """A token of each conversation, as the engine draws it."""
     vocabulary = found["logits"].shape[1]
     for i in range(count):
-        chain = SamplerChain.build(STAGES, params, SamplerContext(vocabulary))
+        chain = SamplerChain.build(stages, params, SamplerContext(vocabulary))
         if len(found["logits"]):
             chain.draw(found["logits"][i].copy())
         else:
