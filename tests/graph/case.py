@@ -67,3 +67,6 @@ SEVERAL = [
     columns([(0, 21, 40), (1, 8, 1)], seed=4),
     columns([(0, 61, 1)], seed=5),
 ]
+
+STRETCHES = [*SEVERAL, columns([(1, 9, 2), (2, 34, 1), (0, 62, 5)], scored=[1, 2, 7], seed=6)]
+"""Runs longer and shorter than a window, of slots that come and go, some rows of which are asked for."""
