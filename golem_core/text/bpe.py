@@ -22,6 +22,7 @@ from golem_core.text.vocabulary import Vocabulary, not_utf8
 SPACE = "▁"  # U+2581
 _NO_TOKEN = "\ue000\ue000"  # two characters, so that no character is it
 _LONGEST_RUN = 256  # newlines
+_LONG = 4096  # characters from which on a text is given to the library as a batch, which lets other threads run
 
 
 class RankedMergeTokenizer(Tokenizer):
@@ -35,7 +36,11 @@ class RankedMergeTokenizer(Tokenizer):
         self._merges = merges
 
     def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
-        return self._known(self._segmenter.encode(text, add_special_tokens=False).ids)
+        if len(text) < _LONG:
+            found = self._segmenter.encode(text, add_special_tokens=False)
+        else:
+            (found,) = self._segmenter.encode_batch_fast([text], add_special_tokens=False)
+        return self._known(found.ids)
 
     def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:
         texts = [text for text, _ in fragments]

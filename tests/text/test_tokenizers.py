@@ -133,6 +133,25 @@ def test_a_very_long_run_is_not_quadratic(any_tokenizer, text):
     assert time.process_time() - start < 5  # quadratic: minutes
 
 
+def test_other_threads_run_while_a_long_text_is_cut(any_tokenizer):
+    any_tokenizer.encode("a")
+    over, ticks = threading.Event(), []
+
+    def tick() -> None:
+        while not over.wait(0.001):
+            ticks.append(time.perf_counter())
+
+    other = threading.Thread(target=tick)
+    other.start()
+    start = time.perf_counter()
+    ids = any_tokenizer.encode("abc 1a\n" * 150_000)
+    took = time.perf_counter() - start
+    over.set()
+    other.join()
+    assert sum(tick < start + took for tick in ticks) > 20, f"a thread was held up for most of {took:.2f} s"
+    assert ids[-200:] == any_tokenizer.encode("abc 1a\n" * 100)[-200:]
+
+
 def test_the_first_texts_may_come_from_several_threads_at_once():
     tokenizer = tokenizer_from_metadata(byte_level())
     results: list[list[int]] = []
