@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from golem_core.api import LoadedModel as LoadedModel
     from golem_core.api import load as load
     from golem_core.api import load_embedder as load_embedder
     from golem_core.api import open_device as open_device
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
     from golem_core.hookspecs import Loaded as Loaded
     from golem_core.hookspecs import Part as Part
     from golem_core.hookspecs import hookimpl as hookimpl
+    from golem_core.loaded_model import LoadedModel as LoadedModel
     from golem_core.media.pictures import resize_picture as resize_picture
     from golem_core.options import Option as Option
     from golem_core.plugins import version as version
@@ -124,7 +124,7 @@ else:
     __getattr__ = exporter(
         __name__,
         {
-            "golem_core.api": "LoadedModel load load_embedder open_device",
+            "golem_core.api": "load load_embedder open_device",
             "golem_core.api_answers": "ChatAnswer",
             "golem_core.cli": "option_command",
             "golem_core.embedder": "LoadedEmbedder",
@@ -148,6 +148,7 @@ else:
                 "Buffer Count Fact Fusion Lowering Match Operand Pattern Plan Planner State Step"
             ),
             "golem_core.hookspecs": "DefaultModel DeviceType Loaded Part hookimpl",
+            "golem_core.loaded_model": "LoadedModel",
             "golem_core.media.pictures": "resize_picture",
             "golem_core.options": "Option",
             "golem_core.progress": "LoadProgress",

@@ -20,10 +20,10 @@ from golem_core.server.log import say
 from golem_core.text.template import RESERVED
 
 if TYPE_CHECKING:
-    from golem_core.api import LoadedModel
     from golem_core.engine import Engine, GenerationRequest, SortedAnswer
     from golem_core.engine.media import Span
     from golem_core.engine.roles import ChatModel
+    from golem_core.loaded_model import LoadedModel
     from golem_core.media.prompt import MediaReader
     from golem_core.media.sources import Files, Medium
     from golem_core.text import ChatTemplate

@@ -11,9 +11,9 @@ from fake_device import VOCABULARY, Device, Tokenizer, continuation, model
 
 import golem_core
 from golem_core import Architecture, ChatModel, DeviceType, SamplingDefaults, hookimpl, plugins
-from golem_core.api import LoadedModel
 from golem_core.engine import Generation, Token
 from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
+from golem_core.loaded_model import LoadedModel
 from golem_core.sampling.grammar import Thought
 from golem_core.text import ChatTemplate, Content, JsonCalls, Markers, Reasoning
 
