@@ -41,13 +41,13 @@ class Budget:
         """
         if len(question.options) >= self.whole:  # known without reading them
             raise BadQuestion(question.name, f"its {len(question.options)} options do not fit into {self.whole} tokens")
-        options = [[tokens.mark, *tokens.encode(text)[:OPTION]] for text in question.options]
+        options = [[tokens.mark, *tokens.first(text, OPTION)] for text in question.options]
         left = self.head - sum(map(len, options))
         if left < HEAD:
             each = max(4, (self.head - HEAD) // len(options))
             options = [option[:each] for option in options]
             left = self.head - sum(map(len, options))
-        ids = [tokens.start, *tokens.encode(question.head)[: max(8, left)], tokens.end]
+        ids = [tokens.start, *tokens.first(question.head, max(8, left)), tokens.end]
         marks = []
         for option in options:
             marks.append(len(ids))

@@ -20,6 +20,9 @@ class Words:
     def encode(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
 
+    def first(self, text: str, count: int) -> list[int]:
+        return self.encode(text)[:count]
+
 
 def question(options: list[str], head: str = "H" * 300) -> Question:
     labels = tuple(map(str, range(len(options))))
@@ -104,3 +107,22 @@ def test_the_beginning_of_a_long_text_is_read_as_in_the_whole(checkpoint, text):
 def test_more_options_than_a_sequence_has_places_are_not_read():
     with pytest.raises(BadQuestion, match="its 600 options do not fit"):
         Budget(512, 192).sequence(question(["a"] * 600), None, [])
+
+
+@pytest.mark.parametrize("count", [8, 48, 100])
+@pytest.mark.parametrize("text", ["Which team? " * 3000, "x" * 30_000, " " * 20_000 + "a b", "日本語 " * 5000])
+def test_any_number_of_first_tokens_is_read_as_in_the_whole(checkpoint, text, count):
+    assert checkpoint.tokens.first(text, count) == checkpoint.tokens.encode(text)[:count]
+
+
+def test_of_long_heads_and_options_no_more_is_read_than_is_fed(checkpoint, monkeypatch):
+    tokens, read = checkpoint.tokens, []
+    encode = tokens.encode
+    monkeypatch.setattr(tokens, "encode", lambda text: read.append(len(text)) or encode(text))
+    budget = Budget(512, 192)
+    asked = question(["a label " * 50_000, "another " * 50_000], "What is it? " * 50_000)
+    found = budget.sequence(asked, tokens, [])
+    assert sum(read) < 30_000
+    head, options = encode(asked.head), [encode(text)[:48] for text in asked.options]
+    ids = [tokens.start, *head[: 192 - 2 * 49], tokens.end, tokens.mark, *options[0], tokens.mark, *options[1]]
+    assert found.ids == [*ids, tokens.end, tokens.end]
