@@ -20,6 +20,7 @@ from golem_core.cpu.arguments import Constant, Counter, Matrix, RingFact, Scratc
 from golem_core.cpu.assembly import Assembly
 from golem_core.cpu.convolution_lowering import STRETCHES, weight_format
 from golem_core.cpu.facts import FACTS, is_output, reads_runs, writes_output
+from golem_core.cpu.formats import Format
 from golem_core.cpu.kernels import (  # noqa: F401  (register)
     attention,
     cells,
@@ -37,7 +38,7 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
     rotation,
 )
 from golem_core.cpu.lowering import CpuLowering
-from golem_core.cpu.memory import usable, zeroed
+from golem_core.cpu.memory import together, usable, zeroed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import mapped_pages, refuse_nan
 from golem_core.files.weights import Weight
@@ -144,9 +145,11 @@ class CpuDevice:
         self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps})
         total, done, waiting = sum(w.nbytes for w in new), 0, 0
         steps: list[Step] = []
-        for w in new:
+        rooms = together([repacked_bytes(w) for w in new])
+        for w, room in zip(new, rooms, strict=True):
             data = w.data
-            self.matrices[w] = self.repack(w, data, steps)
+            self.repack(w, data, room, steps)
+            self.matrices[w] = room
             waiting += w.nbytes
             in_memory = not mapped_pages(data)[1]  # a copy that was made for this goes at once
             if waiting >= AT_ONCE or in_memory or w is new[-1]:
@@ -155,14 +158,11 @@ class CpuDevice:
                 if progress:
                     progress(done, total)
 
-    def repack(self, w: Weight, data: np.ndarray, steps: list[Step]) -> np.ndarray:
-        """Room for a weight with eight rows interleaved, each matrix of it filled up with zeros to a multiple of 16
-        rows; what fills the room is added to `steps`, two of them a piece of work."""
-        form = weight_format(w)
+    def repack(self, w: Weight, data: np.ndarray, room: np.ndarray, steps: list[Step]) -> None:
+        """Adds to `steps` what fills `room` (zeros, `repacked_bytes`) with a weight, eight rows interleaved; two steps
+        are a piece of work."""
+        form, height, padded = repacked_shape(w)
         row8 = w.width // form.block * form.bytes8
-        height = w.shape[-2] if len(w.shape) > 2 and w.shape[-2] % 16 else w.rows
-        padded = -(-height // 16) * 16
-        room = zeroed(w.rows // height * padded // 8 * row8)
         at_once = max(1, REPACK_BYTES // (8 * w.row_nbytes)) * 8
         for matrix in range(w.rows // height):
             target = room[matrix * padded // 8 * row8 :]
@@ -175,7 +175,6 @@ class CpuDevice:
                 address, size = mapped_pages(source)
                 release = (madvise(), address, size, mmap.MADV_DONTNEED) if size else (0, 0, 0, 0)
                 steps.append(Step("release_pages", release))
-        return room
 
     def take_turns(self, steps: list[Step]) -> None:
         """Has the team go through pieces of work of two steps each."""
@@ -183,6 +182,17 @@ class CpuDevice:
         table = Constant(assembly.program(steps))
         turns = Step("take_turns", (table, len(steps) // 2, Constant(np.zeros(1, np.int64))), barrier=True)
         self.team.run(assembly.program([turns]))
+
+
+def repacked_shape(w: Weight) -> tuple[type[Format], int, int]:
+    """The format of a repacked weight, the rows of each of its matrices, and those filled up with zeros to 16."""
+    height = w.shape[-2] if len(w.shape) > 2 and w.shape[-2] % 16 else w.rows
+    return weight_format(w), height, -(-height // 16) * 16
+
+
+def repacked_bytes(w: Weight) -> int:
+    form, height, padded = repacked_shape(w)
+    return w.rows // height * padded // 8 * (w.width // form.block * form.bytes8)
 
 
 @cache

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +73,11 @@ def zeroed(size: int) -> np.ndarray:
     room = np.frombuffer(pages, np.uint8)
     start = -room.ctypes.data % LARGE_PAGE
     return room[start : start + size]
+
+
+def together(sizes: Sequence[int]) -> list[np.ndarray]:
+    """`zeroed` of each size, all in one piece of memory: small ones are on large pages, too.  It is given back when
+    none is left."""
+    starts = list(accumulate((-(-size // 64) * 64 for size in sizes), initial=0))
+    room = zeroed(starts[-1])
+    return [room[start : start + size] for start, size in zip(starts, sizes, strict=False)]
