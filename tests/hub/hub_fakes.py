@@ -123,3 +123,28 @@ def alive(pid: int) -> bool:
 def echo(body: dict[str, Any]) -> dict[str, Any]:
     """A provider's answer: the last text again."""
     return {"role": "assistant", "content": f"echo: {body['messages'][-1]['content']}"}
+
+
+CHATS = [{"id": "echo", "chat": True}]
+"""The providers of an extension that chats."""
+
+
+def calling(name: str, *arguments: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A provider's answer: first these calls of a tool, and then the results."""
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+        if results:
+            return {"role": "assistant", "content": " ".join(results)}
+        calls = [
+            {"id": f"c{index}", "type": "function", "function": {"name": name, "arguments": each}}
+            for index, each in enumerate(arguments)
+        ]
+        return {"role": "assistant", "tool_calls": calls}
+
+    return answer
+
+
+def roll(**fields: Any) -> dict[str, Any]:
+    """The tool `roll`, as an extension registers it."""
+    return {"name": "roll", "description": "roll dice", "parameters": {"type": "object"}, **fields}
