@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["handlers"]
 
 
+MOST_TEXT = 4 << 20
+"""Characters that are cut into tokens at once: each may take 300 bytes of memory meanwhile."""
+
+
 class TokenizeRequest(msgspec.Struct):
     """A text to be cut into tokens."""
 
@@ -94,6 +98,9 @@ def _tokenize(chat: LoadedChat, body: bytes) -> Tokens:
         raise BadRequest("content: there is no text to cut into tokens", param="content")
     tokenizer = chat.model.tokenizer
     parts = [request.content] if isinstance(request.content, str) else request.content
+    size = sum(len(part) for part in parts if isinstance(part, str))
+    if size > MOST_TEXT:
+        raise BadRequest(f"content: {size} characters; {MOST_TEXT} at most are cut at once", param="content")
     parse_special = request.parse_special is not False
     ids: list[int] = []
     first = 0

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import repeat
 from typing import Any
@@ -23,6 +25,7 @@ SPACE = "▁"  # U+2581
 _NO_TOKEN = "\ue000\ue000"  # two characters, so that no character is it
 _LONGEST_RUN = 256  # newlines
 _LONG = 4096  # characters from which on a text is given to the library as a batch, which lets other threads run
+_HUGE = 1 << 20  # characters from which on texts wait for each other: the library takes 300 bytes for a token
 
 
 class RankedMergeTokenizer(Tokenizer):
@@ -34,12 +37,14 @@ class RankedMergeTokenizer(Tokenizer):
     def __init__(self, vocabulary: Vocabulary, merges: list[str], *, add_bos: bool, add_eos: bool):
         super().__init__(vocabulary, add_bos=add_bos, add_eos=add_eos)
         self._merges = merges
+        self._room = threading.Lock()
 
     def _encode(self, text: str, after_special: bool, limit: int | None = None) -> list[int]:
         if len(text) < _LONG:
             found = self._segmenter.encode(text, add_special_tokens=False)
         else:
-            (found,) = self._segmenter.encode_batch_fast([text], add_special_tokens=False)
+            with self._room if len(text) >= _HUGE else nullcontext():
+                (found,) = self._segmenter.encode_batch_fast([text], add_special_tokens=False)
         return self._known(found.ids)
 
     def _encode_many(self, fragments: Sequence[tuple[str, bool]]) -> Iterable[list[int]]:

@@ -137,6 +137,11 @@ def test_a_conversation_is_written_down(module_live) -> None:
         ("/tokenize", {"content": ["a", None]}, "content[1]"),
         ("/tokenize", {"content": [["a"]]}, "content[0]"),
         ("/tokenize", {"content": "a", "add_special": "x"}, "add_special"),
+        (
+            "/tokenize",
+            {"content": ["a" * (3 << 20), 5, "b" * (2 << 20)]},
+            "content: 5242880 characters; 4194304 at most",
+        ),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [1, "a"]}, "tokens[1]"),
         ("/detokenize", {"tokens": [1, -1]}, "tokens[1]"),

@@ -7,6 +7,8 @@ import random
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -150,6 +152,28 @@ def test_other_threads_run_while_a_long_text_is_cut(any_tokenizer):
     other.join()
     assert sum(tick < start + took for tick in ticks) > 20, f"a thread was held up for most of {took:.2f} s"
     assert ids[-200:] == any_tokenizer.encode("abc 1a\n" * 100)[-200:]
+
+
+def test_huge_texts_are_cut_one_after_another():
+    class Segmenter:
+        under_way, most = 0, 0
+
+        def encode_batch_fast(self, texts, **options):
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            time.sleep(0.05)
+            self.under_way -= 1
+            return [SimpleNamespace(ids=[len(text)]) for text in texts]
+
+    def at_once(size: int) -> int:
+        tokenizer = tokenizer_from_metadata(byte_level())
+        tokenizer._built = segmenter = Segmenter()
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(tokenizer.encode, ["a" * size] * 4)) == [[size]] * 4
+        return segmenter.most
+
+    assert at_once(1 << 20) == 1
+    assert at_once(1 << 19) > 1
 
 
 def test_the_first_texts_may_come_from_several_threads_at_once():
