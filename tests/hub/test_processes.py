@@ -84,10 +84,15 @@ def started_by(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in found if alive(pid)]
 
 
+def reapers(process: subprocess.Popen[str]) -> list[int]:
+    """The process beside a server, if it runs."""
+    return [pid for pid in started_by(process) if b"reaper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def children(process: subprocess.Popen[str]) -> list[int]:
     """The extensions that a server has started and that run."""
-    reaper = [pid for pid in started_by(process) if b"reaper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [pid for pid in started_by(process) if pid not in reaper]
+    beside = reapers(process)
+    return [pid for pid in started_by(process) if pid not in beside]
 
 
 @pytest.fixture
@@ -238,6 +243,8 @@ def test_what_a_stubborn_program_started_ends_even_if_the_server_is_killed(serve
     until(lambda: (folder / "child").exists() and (folder / "child").read_text())
     pids = [int((folder / name).read_text()) for name in ("pid", "child")] + started_by(process)
     assert len(set(pids)) == 3 and all(map(alive, pids)), "the program, what it started, and the reaper"
+    (reaper,) = reapers(process)
+    os.kill(reaper, signal.SIGTERM)  # as a service manager tells all processes of a service to end
     process.kill()
     process.wait()
     until(lambda: not any(map(alive, pids)))
