@@ -11,6 +11,7 @@ import pytest
 from hub_fakes import BEARER, CHATS, Clock, calling, echo, roll
 
 from golem_core.hub import turns
+from golem_core.hub.store import Store
 
 
 def test_a_turn_runs_on_without_its_poster_and_is_replayed_whole(live, extension) -> None:
@@ -138,7 +139,9 @@ def test_settings_that_cannot_be_read_are_told_by_turns(live, extension, text, r
     assert name == "error" and str(live.hub.home.conf) in data["error"] and reason in data["error"]
 
 
-def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extension) -> None:
+@pytest.mark.parametrize("other", ["c", "another"])  # the conversation of the turn that waits
+def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extension, monkeypatch, other) -> None:
+    monkeypatch.setattr(turns, "AT_ONCE", 1)
     conf = {"default_model": {"provider": "echo", "model": "m"}}
     live = start(conf=conf)
     entered, release = threading.Event(), threading.Event()
@@ -150,7 +153,7 @@ def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extens
 
     provider = extension(answers={"/v1/chat": wait})
     live.register(provider, providers=CHATS)
-    first, second = live.post("one"), live.post("two")
+    first, second = live.post("one"), live.post("two", other)
     assert entered.wait(5)
     streams = {}
     readers = []
@@ -165,6 +168,9 @@ def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extens
     for reading in readers:
         reading.join(5)
     assert streams == {turn: [("error", {"error": "the server is stopping"})] for turn in (first, second)}
+    store = Store(live.hub.home.conversations)
+    assert [(each.id, each.begun) for each in store.waiting()] == [(first, 1), (second, 0)]
+    store.close()
     release.set()
 
     provider.answers["/v1/chat"] = echo
@@ -173,5 +179,5 @@ def test_a_server_that_stops_ends_the_streams_and_keeps_what_waits(start, extens
     end = time.monotonic() + 10
     while time.monotonic() < end and again.hub.store.waiting():
         time.sleep(0.02)
-    said = [m["content"] for m in again.client.get("/v1/conversations/c").json()["messages"]]
+    said = [m.content for name in dict.fromkeys(("c", other)) for m in again.hub.store.messages(name)]
     assert said == ["one", "echo: one", "two", "echo: two"]
