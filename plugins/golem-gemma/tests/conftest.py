@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from golem_gemma import gemma3, gemma4
 
-from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
-from golem_core.cpu.device import CpuDevice
+from golem_core import Graph, ModelFile, Value, open_model
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from families.passes import columns, compile, cpu  # noqa: F401 - fixtures
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MODELS = ["gemma3", "gemma3-linear-rope", "gemma4-e2b", "gemma4-12b", "gemma4-26b"]
@@ -64,38 +66,3 @@ def model(request):
 def load():
     """load(name) -> the Model of that fixture."""
     return read
-
-
-Compile = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def cpu():
-    """The CPU as a device that keeps keys and values in full precision, to be compared with float32."""
-    device = CpuDevice(threads=2, kv="f32")
-    yield device
-    device.close()
-
-
-@pytest.fixture(params=["reference", "cpu", "cpu without fusions"])
-def compile(request, cpu) -> Compile:
-    """compile(graph, slots=, context=, width=) -> something whose run(columns) gives the outputs."""
-
-    def make(graph: Graph, slots: int = 1, context: int = 64, width: int = 32) -> Any:
-        if request.param == "reference":
-            return Reference(graph, slots=slots, context=context)
-        fuse = request.param == "cpu"
-        return cpu.compile(graph, slots=slots, context=context, width=width, scored=width, fuse=fuse)
-
-    return make
-
-
-@pytest.fixture
-def columns():
-    """columns(tokens, start=, slot=, scored=): one conversation's tokens from position `start` on, all scored."""
-
-    def make(tokens, start: int = 0, slot: int = 0, scored=None) -> Columns:
-        n = len(tokens)
-        return Columns(tokens, start + np.arange(n), np.full(n, slot), np.arange(n) if scored is None else scored)
-
-    return make

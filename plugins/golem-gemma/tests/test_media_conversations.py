@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from golem_core import BadFile, BadRequest, load
-from golem_core.server.chat_request import prepare
 from golem_core.server.loading import load_chat
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from families.asking import asked, check_that_typed_marks_are_text, image, png, words
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PAIRS = {"mmproj-e2b": "gemma4-e2b", "mmproj-12b": "gemma4-12b", "mmproj-unified": "gemma4-12b"}
@@ -32,33 +34,13 @@ def chat(request):
     chat.close()
 
 
-def png(seed: int, width: int = 150, height: int = 80) -> str:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-
-
-def asked(chat, *content, **fields):
-    message = {"role": "user", "content": list(content)}
-    return prepare(chat, json.dumps({"messages": [message], "temperature": 0, **fields}).encode())
-
-
-def image(seed: int) -> dict:
-    return {"type": "image_url", "image_url": {"url": png(seed)}}
-
-
 def test_a_picture_may_be_named_by_its_path(chat, tmp_path):
     path = tmp_path / "cat 1.png"
-    path.write_bytes(base64.b64decode(png(1).partition(",")[2]))
+    path.write_bytes(png(1))
     sent = asked(chat, words("see"), image(1)).generation.prompt
     for url in (str(path), path.as_uri()):
         named = {"type": "image_url", "image_url": {"url": url}}
         assert asked(chat, words("see"), named).generation.prompt == sent
-
-
-def words(text: str) -> dict:
-    return {"type": "text", "text": text}
 
 
 def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
@@ -72,15 +54,7 @@ def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
 
 
 def test_typed_text_that_spells_a_placeholder_is_text(chat):
-    tokenizer = chat.model.tokenizer
-    for kind in chat.model.media.kinds:
-        mark = tokenizer.token_text(kind.placeholder)
-        assert tokenizer.encode(mark, parse_special=True) == [kind.placeholder]
-        for typed in (f"what does {mark} mean?", mark):
-            for parts in ([words(typed)], [words(typed), image(1)], [image(1), words(typed)]):
-                request = asked(chat, *parts).generation
-                assert len(request.media) == len(parts) - 1
-                assert mark in tokenizer.decode(token for token in request.prompt if token >= 0)
+    check_that_typed_marks_are_text(chat)
 
 
 def test_answers_depend_on_the_picture_and_the_second_time_it_is_cached(chat):
@@ -133,7 +107,7 @@ def test_ollama_s_pictures_are_the_same(chat):
     from golem_core.server.ollama_request import read_chat, read_generate
 
     body = {"model": "m", "options": {"temperature": 0}}
-    picture = png(1).partition(",")[2]
+    picture = base64.b64encode(png(1)).decode()
     message = {"role": "user", "content": "see", "images": [picture]}
     _, one = read_chat(chat, json.dumps(body | {"messages": [message]}).encode())
     _, two = read_generate(chat, json.dumps(body | {"prompt": "see", "images": [picture]}).encode())
@@ -148,7 +122,7 @@ def test_the_terminal_s_picture_goes_with_the_first_text(chat, tmp_path, capsys)
     from golem_core.terminal import Terminal, asked_media
 
     path = tmp_path / "a.png"
-    path.write_bytes(base64.b64decode(png(1).partition(",")[2]))
+    path.write_bytes(png(1))
     media = asked_media(chat, {"image": [str(path)], "audio": [], "raw": False})
     terminal = Terminal(chat, raw=False, stats=True, media=media)
     terminal.answer("what is it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from gguf.gguf_writer import TensorInfo
 from golem_qwen import prediction, qwen3, qwen35
 from golem_qwen.rotation import Products
 
-from golem_core import Columns, Graph, ModelFile, Reference, Value, open_model
-from golem_core.cpu.device import CpuDevice
+from golem_core import Graph, ModelFile, Value, open_model
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from families.passes import columns, compile, cpu  # noqa: F401 - fixtures
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MODELS = ["qwen3-tied", "qwen3-untied", "qwen35-tied", "qwen35-untied"]
@@ -157,40 +159,5 @@ def altered(tmp_path):
         writer.write_tensors_to_file()
         writer.close()
         return open_model(path)
-
-    return make
-
-
-Compile = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def cpu():
-    """The CPU as a device that keeps keys and values in full precision, to be compared with float32."""
-    device = CpuDevice(threads=2, kv="f32")
-    yield device
-    device.close()
-
-
-@pytest.fixture(params=["reference", "cpu", "cpu without fusions"])
-def compile(request, cpu) -> Compile:
-    """compile(graph, slots=, context=, width=) -> something whose run(columns) gives the outputs."""
-
-    def make(graph: Graph, slots: int = 1, context: int = 64, width: int = 32) -> Any:
-        if request.param == "reference":
-            return Reference(graph, slots=slots, context=context)
-        fuse = request.param == "cpu"
-        return cpu.compile(graph, slots=slots, context=context, width=width, scored=width, fuse=fuse)
-
-    return make
-
-
-@pytest.fixture
-def columns():
-    """columns(tokens, start=, slot=, scored=): one conversation's tokens from position `start` on, all scored."""
-
-    def make(tokens, start: int = 0, slot: int = 0, scored=None) -> Columns:
-        n = len(tokens)
-        return Columns(tokens, start + np.arange(n), np.full(n, slot), np.arange(n) if scored is None else scored)
 
     return make

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +12,6 @@ from PIL import Image
 from golem_core import BadFile, BadRequest, Columns, Graph, Keys, Reference, Unsupported, open_model
 from golem_core.engine.media import GIVEN, IS_TEXT, PLACE, Span, places
 from golem_core.media.encoder import MediaEncoder
-from golem_core.server.chat_request import prepare
-from golem_core.server.loading import load_chat
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MODEL, PROJECTOR = FIXTURES / "qwen35-seeing.gguf", FIXTURES / "mmproj-seeing.gguf"
@@ -208,104 +203,3 @@ def test_models_without_the_tokens_or_the_sections_are_refused(projector, altere
         opening.open_qwen3(file).bound(projector)
     with open_model(MODEL) as file, pytest.raises(Unsupported, match="'qwen35' is not that of a projector"):
         opening.open_qwen35(file).bound(file)
-
-
-# ---------------------------------------------------------------- conversations
-
-
-def opened(**options):
-    options = {
-        "context": 1024, "n": 8, "device": "cpu", "threads": 2, "builtin-template": False, "kv": "f32",
-        "mmproj": str(PROJECTOR), **options,
-    }  # fmt: skip
-    chat = load_chat({name: value for name, value in options.items() if value is not None}, MODEL)
-    chat.ready()
-    return chat
-
-
-@pytest.fixture(scope="module")
-def chat():
-    chat = opened()
-    yield chat
-    chat.close()
-
-
-def image(seed: int, width: int = 61, height: int = 37) -> dict:
-    pixels, out = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8), io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return {
-        "type": "image_url",
-        "image_url": {"url": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()},
-    }
-
-
-def words(text: str) -> dict:
-    return {"type": "text", "text": text}
-
-
-def asked(chat, *content, **fields):
-    message = {"role": "user", "content": list(content)}
-    return prepare(chat, json.dumps({"messages": [message], "temperature": 0, **fields}).encode()).generation
-
-
-def answer(chat, *content):
-    sorted_answer = chat.answer(asked(chat, *content, ignore_eos=True))
-    return sorted_answer.wait().content, sorted_answer.generation
-
-
-def test_a_picture_stands_in_the_prompt_between_its_marks(chat):
-    request = asked(chat, words("see"), image(1), words("well"))
-    (span,) = request.media
-    encode = chat.model.tokenizer.encode
-    begin, end = (encode(text, parse_special=True)[0] for text in ("<|vision_start|>", "<|vision_end|>"))
-    assert request.prompt[span.start - 1] == begin and request.prompt[span.stop] == end
-    assert len(span.rows) == 40 and span.places.max(0).tolist() == [0, 4, 7] and not span.whole
-    assert span.extent == 8
-
-
-def test_typed_text_that_spells_a_placeholder_is_text(chat):
-    tokenizer = chat.model.tokenizer
-    for kind in chat.model.media.kinds:
-        mark = tokenizer.token_text(kind.placeholder)
-        assert tokenizer.encode(mark, parse_special=True) == [kind.placeholder]
-        for typed in (f"what does {mark} mean?", mark):
-            for parts in ([words(typed)], [words(typed), image(1)], [image(1), words(typed)]):
-                request = asked(chat, *parts)
-                assert len(request.media) == len(parts) - 1
-                assert mark in tokenizer.decode(token for token in request.prompt if token >= 0)
-
-
-def test_what_is_held_of_pictures_is_reused_and_answers_are_those_of_a_fresh_server(chat):
-    """In a long prompt, behind whose pictures others part from it: from a copy of the states, which cannot go back."""
-    long = [words("the in an er " * 40), image(3), words("th er on a " * 12), image(4)]
-    cases = [[*long, words(end)] for end in ("one", "another", "one more")] + [[*long[:3], image(5), words("one")]]
-    fresh = []
-    for case in cases:
-        alone = opened(context=1024)
-        fresh.append(answer(alone, *case)[0])
-        alone.close()
-    assert len(set(fresh)) > 1
-    first, reading = answer(chat, *cases[0])
-    assert first == fresh[0] and reading.prompt_tokens > 300
-    cached = []
-    for case, wanted in [*zip(cases, fresh, strict=True), *zip(cases, fresh, strict=True)]:
-        said, generation = answer(chat, *case)
-        assert said == wanted
-        cached.append(generation.cached_tokens)
-    assert max(cached[1:]) > 256
-
-
-def test_conversations_with_pictures_do_not_mix():
-    one, many = opened(), opened(parallel=3, context=3 * 1024)
-    cases = [[words("th" * n), image(n), words("er")] for n in range(1, 7)]
-    alone = [answer(one, *case)[0] for case in cases]
-    running = [many.answer(asked(many, *case, ignore_eos=True)) for case in cases]
-    assert [each.wait().content for each in running] == alone
-    one.close(), many.close()
-
-
-def test_a_picture_without_a_projector_is_refused():
-    chat = opened(mmproj=None)
-    with pytest.raises(BadRequest, match="there is no projector beside it"):
-        asked(chat, image(1))
-    chat.close()
