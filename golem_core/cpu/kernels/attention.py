@@ -24,6 +24,7 @@ from golem_core.cpu.jit import (
     load,
     loop,
     number,
+    prefetch,
     repeat_while,
     select,
     splat,
@@ -123,22 +124,27 @@ class Rows:
         store(room.top + row * 4, const("f32", LOWEST))
         store(room.total + row * 4, const("f32", 0))
 
-    def attend(self, keys: Traced, values: Traced, block: Callable[[Traced], Traced], cap: Traced) -> None:
-        """`block(position)`: the byte offset of the block of 16 positions from there on."""
+    def attend(
+        self, keys: Traced, values: Traced, block: Callable[[Traced], Traced], size: Traced, cap: Traced
+    ) -> None:
+        """`block(position)`: the byte offset of the block of 16 positions from there on, which has `size` bytes."""
         kind, room, count = self.kind, self.room, self.count.get()
         self.clear(count, value(0), value(0))  # one more, that sees nothing: five rows are done as six
         for tile in loop(self.first & -TILE, self.last, TILE):
-            for b in loop(TILE // 16):
+            blocks = imin(TILE // 16, (self.last - tile + 15) >> 4)
+            for b in loop(blocks):
                 store(room.blocks + b * 8, block(tile + b * 16))
-            kind.prepare(room, values)
+                for line in loop(0, size, 64):  # while keys are met
+                    prefetch(values + room.of_block(b) + line)
+            kind.prepare(room, values, blocks)
             for row in loop(0, count, TOGETHER[0]):
                 left = count - row
                 for rows in TOGETHER:
                     with when(left > TOGETHER[1] if rows == TOGETHER[0] else left.equals(rows)):
-                        kind.scores(room, row, rows, keys)
+                        kind.scores(room, row, rows, keys, blocks)
                         for m in loop(rows):
                             softmax(kind, room, row + m, m, tile, cap)
-                        kind.values(room, row, rows, values)
+                        kind.values(room, row, rows, values, blocks)
 
     def write(self, row: Traced, out: Traced, given: Traced) -> None:
         source = self.room.sum(row)
@@ -208,7 +214,7 @@ def attend(name: str) -> None:
                     rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, end)
             base = load("i64", slot + first * 8) * slot_bytes
             base = base + head // (heads // kv_heads) * (length >> 4) * size
-            rows.attend(keys, values, lambda at: base + (at % length >> 4) * size, cap)
+            rows.attend(keys, values, lambda at: base + (at % length >> 4) * size, size, cap)
             for c in loop(first, stop):
                 for h in loop(together):
                     rows.write((c - first) * together + h, out + c * out_stride + (head + h) * dim * 4, dim)
@@ -236,7 +242,7 @@ def attend_columns(a: Traced, thread: Traced, threads: Traced) -> None:
                 rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, high)
         base = head // (heads // kv_heads) * head_bytes + (load("i64", aligned + begin * 8) >> 4) * size
         last = n - 1  # what a tile has beyond the run is not seen, and not read either
-        rows.attend(keys, values, lambda p: base + (imin(p, last) >> 4) * size, const("f32", 0))
+        rows.attend(keys, values, lambda p: base + (imin(p, last) >> 4) * size, size, const("f32", 0))
         for c in loop(begin, stop):
             for h in loop(together):
                 rows.write((c - begin) * together + h, out + c * out_stride + (head + h) * dim * 4, dim)

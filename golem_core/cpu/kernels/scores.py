@@ -87,12 +87,12 @@ class Floats:
         for i in loop(given, room.dim):
             store(target + i * 4, const("f32", 0))
 
-    def prepare(self, room: Room, values: Traced) -> None:
-        """What all rows want to know of a tile."""
+    def prepare(self, room: Room, values: Traced, blocks: Traced) -> None:
+        """What all rows want to know of a tile, of which `blocks` blocks are used."""
 
-    def scores(self, room: Room, row: Traced, rows: int, keys: Traced) -> None:
+    def scores(self, room: Room, row: Traced, rows: int, keys: Traced, blocks: Traced) -> None:
         queries = [room.query(row + m) for m in range(rows)]
-        for b in loop(TILE // 16):
+        for b in loop(blocks):
             lines, sums = keys + room.of_block(b), grid(rows, "f32x8")
             for d in loop(0, room.dim, 4):
                 for i in range(4):
@@ -114,10 +114,10 @@ class Floats:
         store(room.scores + row * (4 * TILE) + 4 * at, p)
         return p
 
-    def values(self, room: Room, row: Traced, rows: int, values: Traced) -> None:
+    def values(self, room: Room, row: Traced, rows: int, values: Traced, blocks: Traced) -> None:
         for d in loop(room.dim >> 4):
             sums = grid(rows, "f32x8")
-            for b in loop(TILE // 16):
+            for b in loop(blocks):
                 lines, weights = values + room.of_block(b) + d * 64, room.scores + b * 64
                 for k in loop(0, 16, 4):
                     for i in range(4):
@@ -143,18 +143,22 @@ class Halves:
             store(target + i * 16, whole(load("f32x8", source + i * 32), factor, "i16x8"))
         store(room.scales + row * (4 * PARTS), size * (scale * (log2(e) / LENGTH)))
 
-    def prepare(self, room: Room, values: Traced) -> None:
-        for b in loop(TILE // 16):
+    def prepare(self, room: Room, values: Traced, blocks: Traced) -> None:
+        for b in loop(blocks):
             scales = values + room.of_block(b) + room.dim * 32
             for u in range(2):
                 power = load("i32x8", scales + 32 * u) & 0x7F800000
                 at = b * 64 + 32 * u
                 store(room.exponents + at, ((power >> 23) - 127).to("f32x8"))
                 store(room.inverses + at, (const("i32x8", 254 << 23) - power).bits("f32x8"))
+        for b in loop(blocks, TILE // 16):  # of positions that nobody sees
+            for u in range(2):
+                for each in (room.exponents, room.inverses):
+                    store(each + b * 64 + 32 * u, const("f32x8", 0))
 
-    def scores(self, room: Room, row: Traced, rows: int, keys: Traced) -> None:
+    def scores(self, room: Room, row: Traced, rows: int, keys: Traced, blocks: Traced) -> None:
         queries = [room.query(row + m) for m in range(rows)]
-        for b in loop(TILE // 16):
+        for b in loop(blocks):
             lines, sums = keys + room.of_block(b), grid(rows, "i32x8")
             for j in loop(0, room.dim >> 1, 4):
                 for i in range(4):
@@ -180,10 +184,10 @@ class Halves:
         store(target, load("i32x8", target) | (n << 16) if at & 8 else n)
         return p * load("f32x8", room.inverses + 4 * at)
 
-    def values(self, room: Room, row: Traced, rows: int, values: Traced) -> None:
+    def values(self, room: Room, row: Traced, rows: int, values: Traced, blocks: Traced) -> None:
         for d in loop(room.dim >> 4):
             sums = grid(rows, "i32x8")
-            for b in loop(TILE // 16):
+            for b in loop(blocks):
                 lines, weights = values + room.of_block(b) + d * 64, room.weights + b * 32
                 for j in range(8):
                     line = [load("i16x16", lines + room.dim * (4 * j) + 32 * u) for u in range(2)]
@@ -210,12 +214,12 @@ class Bytes:
                 store(target + b * 64 + 16 * i, numbers)
             store(room.scales + row * (4 * PARTS) + b * 4, round_half(top * (1 / 127)) * (scale * log2(e)))
 
-    def prepare(self, room: Room, values: Traced) -> None:
+    def prepare(self, room: Room, values: Traced, blocks: Traced) -> None:
         pass
 
-    def scores(self, room: Room, row: Traced, rows: int, keys: Traced) -> None:
+    def scores(self, room: Room, row: Traced, rows: int, keys: Traced, blocks: Traced) -> None:
         queries = [room.query(row + m) for m in range(rows)]
-        for b in loop(TILE // 16):
+        for b in loop(blocks):
             lines, target = keys + room.of_block(b), room.scores + b * 64
             for m in range(rows):
                 for u in range(2):
@@ -244,9 +248,9 @@ class Bytes:
         store(room.scores + row * (4 * TILE) + 4 * at, p)
         return p
 
-    def values(self, room: Room, row: Traced, rows: int, values: Traced) -> None:
+    def values(self, room: Room, row: Traced, rows: int, values: Traced, blocks: Traced) -> None:
         for part in loop(room.dim >> 5):
-            for b in loop(TILE // 16):
+            for b in loop(blocks):
                 scales = values + room.of_block(b) + room.dim * 16 + part * 32
                 for u in range(2):
                     scale = load_half(scales + 16 * u)
@@ -255,7 +259,7 @@ class Bytes:
                         store(room.weights + at, load("f32x8", room.scores + at) * scale)
             for d in range(2):
                 sums = grid(rows, "f32x8")
-                for b in loop(TILE // 16):
+                for b in loop(blocks):
                     lines, weights = values + room.of_block(b) + part * 32 + 16 * d, room.weights + b * 64
                     for k in loop(0, 16, 4):
                         for i in range(4):
