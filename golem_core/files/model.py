@@ -33,6 +33,7 @@ class ModelFile:
         self._contents = contents
 
     def close(self) -> None:
+        """Lets go of the files.  A weight that somebody holds stays readable."""
         self._contents.close()
 
     def __enter__(self) -> ModelFile:

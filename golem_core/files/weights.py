@@ -37,14 +37,17 @@ class Weight:
 
     @property
     def rows(self) -> int:
+        """The product of all sizes but the last."""
         return prod(self.shape[:-1])
 
     @property
     def width(self) -> int:
+        """Elements of a row: the last size."""
         return self.shape[-1]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all rows as they are stored."""
         return self.data.nbytes
 
     @property

@@ -34,7 +34,9 @@ class Pass(Protocol):
     """Most columns that one run takes."""
 
     @property
-    def rings(self) -> Sequence[Ring]: ...
+    def rings(self) -> Sequence[Ring]:
+        """What every slot has of the graph's rings of keys and values, in the order of `Graph.rings`."""
+        ...
 
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
         """Output name -> float32 (rows, *shape), the caller's to overwrite, valid until the next run into the same

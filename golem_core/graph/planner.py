@@ -364,9 +364,14 @@ class Planner:
 
     @property
     def step_rows(self) -> str:
+        """The rows for which the step at hand is computed."""
         return next((self.node_rows(n) for n in self.current), ALL)
 
     def plan(self) -> Plan:
+        """Has every node that anyone needs lowered, in order; the steps that came of it, and where the outputs lie.
+
+        To be called once.
+        """
         for node in self.nodes:
             if node in self.absorbed:
                 continue
