@@ -19,7 +19,7 @@ from .weights import Weights
 
 
 class ModelFile:
-    """An open model: `path`, `architecture`, `metadata` and `weights`.
+    """An open model: `path`, `name`, `architecture`, `metadata` and `weights`.
 
     `close()` gives the memory maps back; a `Weight` that somebody still holds stays readable and keeps its file
     mapped until it goes.
@@ -31,6 +31,12 @@ class ModelFile:
         self.metadata: Metadata = contents.metadata
         self.weights = Weights(path, contents.tensors)
         self._contents = contents
+
+    @property
+    def name(self) -> str:
+        """The base name of the file without .gguf, or the directory's name."""
+        name = self.path.name
+        return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
 
     def close(self) -> None:
         """Lets go of the files.  A weight that somebody holds stays readable."""

@@ -24,6 +24,16 @@ def test_a_path_may_be_a_text(tiny):
         assert model.path == tiny and model.architecture == "tiny"
 
 
+@pytest.mark.parametrize(
+    ("file", "name"), [("a.b.gguf", "a.b"), ("A.GGUF", "A"), ("plain", "plain"), ("a.gguf.part", "a.gguf.part")]
+)
+def test_a_model_is_named_after_its_file(tmp_path, tiny, file, name):
+    path = tmp_path / file
+    path.write_bytes(tiny.read_bytes())
+    with open_model(path) as opened:
+        assert (opened.name, opened.path) == (name, path)
+
+
 def test_the_architecture_is_found_without_reading_what_follows_it(tmp_path, tiny, build):
     assert architecture_of(str(tiny)) == "tiny"
     cut = tmp_path / "cut.gguf"

@@ -23,7 +23,7 @@ def open_llama(file: ModelFile) -> ChatModel:
     check_tensors(file, cfg.tensors())
     template = ChatTemplate.read(file.metadata, tokenizer)
     return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
+        name=file.name,
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         context_train=cfg.context,

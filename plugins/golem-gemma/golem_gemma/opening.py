@@ -21,7 +21,7 @@ def open_gemma3(file: ModelFile) -> ChatModel:
     cfg = gemma3.Gemma3Config.read(file, tokenizer.vocab_size)
     check_tensors(file, cfg.tensors())
     return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
+        name=file.name,
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         context_train=cfg.context,
@@ -41,7 +41,7 @@ def open_gemma4(file: ModelFile) -> ChatModel:
     cfg = gemma4.Gemma4Config.read(file, tokenizer.vocab_size)
     check_tensors(file, cfg.tensors(file.weights))
     return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
+        name=file.name,
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         context_train=cfg.context,

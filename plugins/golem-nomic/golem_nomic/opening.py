@@ -13,7 +13,7 @@ def open_nomic(file: ModelFile) -> Embedder:
     cfg = NomicConfig.read(file, tokenizer.vocab_size)
     check_tensors(file, cfg.tensors())
     return Embedder(
-        name=file.path.name.removesuffix(".gguf"),
+        name=file.name,
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         dimensions=cfg.width,

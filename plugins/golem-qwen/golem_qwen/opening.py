@@ -65,7 +65,7 @@ def chat_model(
     fallback_template: str,
 ) -> ChatModel:
     return ChatModel(
-        name=file.path.name.removesuffix(".gguf"),
+        name=file.name,
         architecture=file.architecture,
         vocab_size=cfg.vocabulary,
         context_train=cfg.context,
