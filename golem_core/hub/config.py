@@ -181,9 +181,14 @@ class Home:
         self.write(values | {"extensions": extensions})
 
     def lock(self) -> int | None:
-        """Take the lock that a running server holds, as a file descriptor; None when another process has it."""
-        import fcntl
+        """Take the lock that a running server holds, as a file descriptor; None when another process has it.
 
+        Raises GolemError on systems without such locks, which have no process groups either.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            raise GolemError("extensions and channels need a system with POSIX locks and process groups") from None
         held = os.open(self.path / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from types import SimpleNamespace
 
 import httpx
@@ -267,6 +268,13 @@ def test_a_server_whose_folder_cannot_be_used_goes_on_without_a_hub(start, monke
     assert "the hub is off: " in capfd.readouterr().err
     refused = live.client.post("/v1/conversations/c/turns", json={"channel": "x", "text": "y"})
     assert refused.status_code == 503 and "name another folder with GOLEM_HOME" in refused.json()["error"]
+    assert live.client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_system_without_posix_locks_has_no_hub(start, monkeypatch, capfd) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    live = start()
+    assert "the hub is off: extensions and channels need a system with POSIX locks" in capfd.readouterr().err
     assert live.client.get("/health").json() == {"status": "ok"}
 
 
