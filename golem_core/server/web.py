@@ -22,6 +22,7 @@ from litestar import Litestar, Request
 from golem_core import plugins
 from golem_core.options import Address
 from golem_core.server import errors
+from golem_core.server.connections import Connection, Strain, allow_many
 from golem_core.server.cors import Cors
 from golem_core.server.guard import Guard, is_loopback
 from golem_core.server.log import RequestLog, say
@@ -34,6 +35,7 @@ __all__ = ["Runner", "application"]
 
 BODY_LIMIT = 64 << 20
 KEEP_ALIVE = 75  # seconds; clients drop an idle connection first, so that they never send into a closing one
+WAITING = 2048  # connections that the system keeps until they are taken
 GRACE = 5  # seconds that answers under way have when the server is told to stop
 REST = 3  # more seconds in which those that were cut off can say so
 CONVERSATIONS = (
@@ -188,11 +190,21 @@ class Runner(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE + REST,
+            http=Connection,
+            # asyncio takes so many connections at a time, and tries so often, each time, where there is no more room.
+            backlog=1,
         )
         super().__init__(config)
         self.bound = bound
         self.stopping = stopping
         self.cut = cut
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        allow_many()
+        asyncio.get_running_loop().set_exception_handler(Strain())
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.server_state.tasks:
