@@ -222,6 +222,11 @@ def test_the_sampler_is_tested_without_a_model(shop: Path) -> None:
         assert chr(ord("a") + chain.draw(logits.copy())) == expected
 
 
+def test_the_device_on_the_planner_has_a_step_for_every_op(shop: Path) -> None:
+    of_core = {each.name for each in vars(ops).values() if isinstance(each, Op)}
+    assert set(module(shop, "golem_planned").OPS) == of_core - {"view", "take"}
+
+
 # ---------------------------------------------------------------- the architecture and the devices, by the numbers
 
 
