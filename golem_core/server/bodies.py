@@ -41,7 +41,7 @@ def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
     except RecursionError:
         raise BadRequest("the body is not JSON for this endpoint: it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {_instead(body) or error}") from None
     if not isinstance(plain, dict):
         raise BadRequest(f"the body is not JSON for this endpoint: expected an object, got {shown(plain)}")
     try:
@@ -53,6 +53,22 @@ def read_body(body: bytes, kind: type[T]) -> tuple[T, dict[str, Any]]:
         expected = _in_words(reason.partition(", got ")[0])
         where = path or "body"
         raise BadRequest(f"{where}: {expected}, got {shown(value)}", param=re.split(r"[.\[]", where)[0]) from None
+
+
+_BEGINNINGS = {
+    b"\x1f\x8b": "it is compressed by gzip",
+    b"\x28\xb5\x2f\xfd": "it is compressed by zstd",
+    b"\xef\xbb\xbf": "it begins with a byte order mark",
+    b"\xff\xfe": "it is UTF-16 or UTF-32, and UTF-8 is read",
+    b"\xfe\xff": "it is UTF-16, and UTF-8 is read",
+}
+
+
+def _instead(body: bytes) -> str | None:
+    """What a body is in place of JSON, where that is plain."""
+    if not body.strip():
+        return "it is empty"
+    return next((what for begin, what in _BEGINNINGS.items() if body.startswith(begin)), None)
 
 
 def _parts(body: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -169,6 +170,23 @@ def test_odd_json_is_a_400_and_never_a_500(module_live, body) -> None:
     response = module_live.client.post("/v1/chat/completions", content=body)
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (gzip.compress(b"{}"), "it is compressed by gzip"),
+        (b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
+        ("{}".encode("utf-16"), "it is UTF-16 or UTF-32, and UTF-8 is read"),
+        ('{"model": "é"}'.encode("latin-1"), "Invalid UTF-8 encoded string"),
+    ],
+)
+def test_what_a_body_is_in_place_of_json_is_said(module_live, body, what) -> None:
+    response = module_live.client.post("/v1/chat/completions", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == f"the body is not JSON: {what}"
 
 
 def test_of_repeated_keys_the_last_counts(live) -> None:
