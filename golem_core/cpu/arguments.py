@@ -55,4 +55,4 @@ class RingFact:
 
 @dataclass(frozen=True)
 class Counter:
-    """A word of the step's own that is zero before every pass: by it threads claim pieces of work."""
+    """A word of the step's own that is zero between passes: by it threads claim pieces of work."""

@@ -254,7 +254,7 @@ class CpuPass:
         self.scratch = zeroed(device.threads * self.scratch_stride)
         counters = sum(isinstance(a, Counter) for step in plan.steps for a in step.args) * self.buffers
         self.counters = zeroed(64 * max(1, counters)).view(np.int64)
-        """One line of cache for each step whose threads claim their work, zeroed before a pass."""
+        """One line of cache for each step whose threads claim their work, zeros between passes."""
         first = self.counters.ctypes.data
         self.free_counters = iter(range(first, first + self.counters.nbytes, 64))
         self.assembly = Assembly(device, self.resolvers())
@@ -346,7 +346,6 @@ class CpuPass:
         for name, room, rows in self.input_rows:
             picked = self.facts[rows, "index"][: self.counts[rows][0]]
             room[: len(picked)] = columns.inputs[name].reshape(n, -1)[picked]
-        self.counters.fill(0)
         self.device.team.run(self.programs[buffer])
         return {
             name: room[: self.counts[rows][0]].reshape(-1, *shape)

@@ -369,7 +369,7 @@ def claim(counter: Traced, count: Traced, threads: Traced, pieces: Any = PIECES)
     """0...count, each number for one thread: whoever is free takes the next of about `pieces` pieces per thread.
 
     Pieces taken in turn lie apart, so that threads at the same pace each go through memory that lies together.
-    `counter` is zero before a pass.
+    `counter` is zero before and, once every thread has found nothing left, again.
     """
     size = imax(1, count // (threads * pieces))
     number = (count + size - 1) // size
@@ -385,6 +385,8 @@ def claim(counter: Traced, count: Traced, threads: Traced, pieces: Any = PIECES)
     yield from loop(first, imin(first + size, count))
     b.branch(head)
     b.position_at_end(end)
+    with when(piece.equals((turns + 1) * threads - 1)):  # the last that finds nothing
+        store(counter, value(0))
 
 
 def atomic_add(address: Traced, by: Any) -> Traced:
