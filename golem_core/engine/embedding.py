@@ -1,7 +1,7 @@
 """Embedding texts: one thread owns the compiled pass and carries the texts of many requests in each.
 
-A request's texts go through the model in one pass if they fit, and those of requests that arrive while it runs go
-with the next.  Texts lie end to end in a pass, without padding, and each has a slot of its own.
+As many texts as fit share a pass: all of a request where it has room for them, and those of every request that came
+while the pass before was at work.  They lie end to end, without padding, and each has a slot of its own.
 """
 
 from __future__ import annotations

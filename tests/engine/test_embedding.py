@@ -56,7 +56,7 @@ def test_requests_that_arrive_during_a_pass_are_carried_together_by_the_next(hel
     assert len(device.passes) == 2 and len(device.passes[1]) == 10
 
 
-def test_a_request_that_would_overflow_a_pass_opens_the_next(held):
+def test_a_request_for_which_a_pass_has_no_room_left_begins_the_next(held):
     embedder, device = held
     requests = [embedder.engine.submit([[n] * 10, [n] * 8]) for n in (1, 2, 3)]  # 18 positions each
     device.go.set()
