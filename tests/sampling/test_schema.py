@@ -307,6 +307,23 @@ def test_a_schema_that_is_too_large_is_refused(schema):
         compile_schema(TOKENIZER, schema)
 
 
+def test_compiled_schemas_are_kept_up_to_a_million_characters():
+    tokenizer = Pieces()
+    compiled = lambda number: compile_schema(tokenizer, {"type": "null", "description": f"{number} " + "x" * 300_000})
+    first = compiled(0)
+    compiled(1)
+    compiled(2)
+    assert compiled(0) is first
+    compiled(3)
+    assert compiled(0) is first, "1 was asked for longer ago"
+    compiled(4)
+    compiled(5)
+    compiled(6)
+    assert compiled(0) is not first
+    huge = {"type": "null", "description": "x" * 2_000_000}
+    assert compile_schema(tokenizer, huge) is compile_schema(tokenizer, huge)
+
+
 def test_more_names_than_the_compiler_can_count_are_refused_in_plain_words():
     names = [f"n{index}" for index in range(5000)]
     schema = {"properties": {name: {"type": "null"} for name in names}, "required": names}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,6 +27,7 @@ __all__ = ["CompiledGrammar", "GrammarMatcher", "Vocabulary", "vocabulary_of"]
 T = TypeVar("T")
 
 _KEPT = 64  # compiled grammars of a vocabulary
+_KEPT_TEXT = 1 << 20  # characters that these were written with, each of which may stand for 300 bytes of memory
 # What most texts of strings consist of; the engine then needn't look at these tokens one by one.  Where a string may
 # only have so many characters more, those of the longest kind that still fits are taken together.
 _PLAIN = r'[^"\\\x00-\x1F\x7F]'
@@ -77,7 +78,7 @@ class Vocabulary:
         compiled = self.compile(parse(), param=param)
         with self._lock:
             self._kept[key] = compiled
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > _KEPT or (len(self._kept) > 1 and _written(self._kept) > _KEPT_TEXT):
                 self._kept.popitem(last=False)
         return compiled
 
@@ -114,6 +115,11 @@ class Vocabulary:
                 self._table = LLTokenizer(TokenizerWrapper(_Pieces(pieces)), slices=_COMMON)
                 self._tokenizer = None
             return self._table
+
+
+def _written(grammars: Iterable[tuple[str, str]]) -> int:
+    """The characters of grammars, given by kind and text."""
+    return sum(len(text) for _, text in grammars)
 
 
 class _Pieces:
