@@ -222,6 +222,12 @@ def test_the_sampler_is_tested_without_a_model(shop: Path) -> None:
         assert chr(ord("a") + chain.draw(logits.copy())) == expected
 
 
+def test_every_function_that_the_core_exports_is_told_of() -> None:
+    text = TEXT + (ROOT / "README.md").read_text(encoding="utf-8")
+    functions = {name for name in public_names() if name.islower()}
+    assert functions and {name for name in functions if not re.search(rf"\b{name}\b", text)} == set()
+
+
 def test_the_device_on_the_planner_has_a_step_for_every_op(shop: Path) -> None:
     of_core = {each.name for each in vars(ops).values() if isinstance(each, Op)}
     assert set(module(shop, "golem_planned").OPS) == of_core - {"view", "take"}
