@@ -7,10 +7,8 @@ the conversation goes on.
 from __future__ import annotations
 
 import sqlite3
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 
 from golem_core.errors import GolemError
@@ -22,6 +20,7 @@ from golem_core.hub.providers import ModelRef, Providers
 from golem_core.hub.store import Store
 from golem_core.hub.tools import Tools
 from golem_core.hub.turns import Turn
+from golem_core.server.log import say_defect
 
 __all__ = ["Agent", "repaired", "title_of"]
 
@@ -61,7 +60,7 @@ class Agent:
         except (GolemError, sqlite3.Error, OSError) as error:
             self._fail(turn, str(error) or type(error).__name__)
         except Exception as error:
-            traceback.print_exception(error, file=sys.stderr)
+            say_defect(error)
             self._fail(turn, f"internal error: {type(error).__name__}")
         else:
             turn.add("done", text=text)

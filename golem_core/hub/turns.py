@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 import time
-import traceback
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -22,6 +20,7 @@ from typing import Any
 from golem_core.hub.errors import Refused
 from golem_core.hub.messages import Message
 from golem_core.hub.store import Store
+from golem_core.server.log import say_defect
 
 __all__ = ["KEPT", "Turn", "TurnEvent", "Turns", "follow"]
 
@@ -213,7 +212,7 @@ class Turns:
             try:
                 self._run(turn)
             except Exception as error:  # a defect; the conversation's other turns go on
-                traceback.print_exception(error, file=sys.stderr)
+                say_defect(error)
             finally:
                 turn.add("error", error="the turn ended without an answer")
                 conversation = self._after(turn)

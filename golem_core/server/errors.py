@@ -8,8 +8,6 @@ wrong method, body too large) leave in the same envelopes.
 from __future__ import annotations
 
 import re
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from golem_core.errors import BadRequest, GolemError, Unavailable
 from golem_core.server.disconnect import ClientGone
-from golem_core.server.log import entry
+from golem_core.server.log import entry, say_defect
 from golem_core.server.refusal import Envelope, Refusal, ollama_envelope, openai_envelope
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(503, str(error))
     if isinstance(error, GolemError):
         return Refusal(500, _line(error), headers=once)
-    traceback.print_exception(error, file=sys.stderr)
+    say_defect(error)
     return Refusal(500, f"internal error: {type(error).__name__}", headers=once)
 
 

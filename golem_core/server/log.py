@@ -5,9 +5,11 @@ Handlers leave what they know in the request's `Entry`; the middleware measures 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from golem_core.engine import Generation
 
-__all__ = ["Entry", "RequestLog", "duration", "entry", "note_refusal", "note_request", "say"]
+__all__ = ["Entry", "RequestLog", "duration", "entry", "note_refusal", "note_request", "say", "say_defect"]
 
 _KEY = "golem.entry"
 
@@ -24,13 +26,20 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def say(line: str) -> None:
-    """Print one line on standard error at once.
+    """Print one line on standard error at once; it is lost where that is closed or full, and nothing else is.
 
     Control characters are written as escapes: models, clients and extensions have a part in what lines say, and a
     terminal does what they ask for.
     """
-    sys.stderr.write(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed in this process
+        sys.stderr.write(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n")
+        sys.stderr.flush()
+
+
+def say_defect(error: BaseException) -> None:
+    """Print the traceback of an error that nobody raised on purpose, as `say` does."""
+    with contextlib.suppress(OSError, ValueError):
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def duration(seconds: float) -> str:

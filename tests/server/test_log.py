@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +78,28 @@ def test_waiting_for_a_slot_is_told(live, capfd) -> None:
 def test_control_characters_do_not_reach_the_terminal(capfd) -> None:
     say("[read] \x1b[31mred\x9b \x07 naïve\t😀\u200d\n  more")
     assert capfd.readouterr().err == "[read] \\x1b[31mred\\x9b \\x07 naïve\t😀\u200d\n  more\n"
+
+
+@pytest.mark.parametrize("how", ["full", "broken", "closed"])
+def test_a_log_that_cannot_be_written_hinders_nothing(live, monkeypatch, tmp_path, how) -> None:
+    """A disk that is full, a pipe that nobody reads any more, and a stream that this process has closed."""
+    if how == "broken":
+        reader, writer = os.pipe()
+        os.close(reader)
+        log = open(writer, "w")  # noqa: SIM115
+    elif how == "full":
+        if not Path("/dev/full").exists():
+            pytest.skip("there is no /dev/full")
+        log = open("/dev/full", "w")  # noqa: SIM115
+    else:
+        log = open(tmp_path / "log", "w")  # noqa: SIM115
+        log.close()
+    monkeypatch.setattr("sys.stderr", log)
+    say("a line")
+    assert live.chat().status_code == 200
+    assert live.chat(n=2).status_code == 400
+    monkeypatch.setattr(live.server.chat, "answer", lambda *given: 1 // 0)
+    assert live.chat().json()["error"]["message"] == "internal error: ZeroDivisionError"
+    monkeypatch.undo()
+    with contextlib.suppress(OSError):
+        log.close()
