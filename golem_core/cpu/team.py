@@ -5,6 +5,7 @@ One team per number of threads serves every model of the process, one pass at a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -90,6 +91,11 @@ def shared_team(threads: int) -> Team:
     return Team(shared_library(), threads)
 
 
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a closed or full standard error hinders no model
+        print(line, file=sys.stderr, flush=True)
+
+
 announced = False
 
 
@@ -98,13 +104,13 @@ def announce(count: int) -> None:
     global announced
     if not announced:
         announced = True
-        print("compiling kernels for this processor; they are kept for the next start", file=sys.stderr, flush=True)
+        _say("compiling kernels for this processor; they are kept for the next start")
 
 
 @cache
 def complain_once(reason: str) -> None:
     place = cache_folder()
-    print(f"kernels can't be kept in {place} for the next start: {reason}", file=sys.stderr, flush=True)
+    _say(f"kernels can't be kept in {place} for the next start: {reason}")
 
 
 def complain(error: OSError) -> None:

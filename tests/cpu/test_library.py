@@ -53,6 +53,18 @@ def test_a_reason_why_kernels_are_not_kept_is_said_once(tmp_path, monkeypatch, c
     assert capsys.readouterr().err == said
 
 
+def test_what_is_said_of_kernels_may_find_nobody_to_hear_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))
+    teams.complain_once.cache_clear()
+    monkeypatch.setattr(teams, "announced", False)
+    with (tmp_path / "log").open("w") as closed:
+        pass
+    monkeypatch.setattr("sys.stderr", closed)
+    assert Library(announce=teams.announce, complain=teams.complain).load({"scale"})["scale"]
+    teams.complain(OSError(28, "No space left on device"))
+    assert teams.announced
+
+
 def test_nothing_is_left_of_an_object_that_could_not_be_kept(tmp_path, monkeypatch):
     """On a full disk every start would leave files that nobody reads."""
     monkeypatch.setenv("GOLEM_CACHE", str(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 _said: set[str] = set()
@@ -12,4 +13,5 @@ def say_once(line: str, about: str | None = None) -> None:
     about = line if about is None else about
     if about not in _said:
         _said.add(about)
-        print(line, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # a closed or full standard error hinders no model
+            print(line, file=sys.stderr, flush=True)
