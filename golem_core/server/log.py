@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import sys
 import time
 import traceback
@@ -25,21 +26,46 @@ _KEY = "golem.entry"
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+PATIENCE = 0.25
+"""Seconds that a line waits for whoever reads them; the lines after it do not wait until somebody reads again."""
+
+_lost = 0
+_PIECE = 1000  # characters that fit where there is any room
+
+
 def say(line: str) -> None:
-    """Print one line on standard error at once; it is lost where that is closed or full, and nothing else is.
+    """Print one line on standard error at once.  It is lost where that is closed or full, or nobody reads it, as in a
+    terminal that is stopped: nothing else waits for that.
 
     Control characters are written as escapes: models, clients and extensions have a part in what lines say, and a
     terminal does what they ask for.
     """
+    global _lost
     with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed in this process
-        sys.stderr.write(_CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n")
-        sys.stderr.flush()
+        if not _room(0 if _lost else PATIENCE):
+            _lost += 1
+            return
+        text = _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line) + "\n"
+        if _lost:
+            text, _lost = f"({_lost} lines are missing here, which nobody read)\n{text}", 0
+        for at in range(0, len(text), _PIECE):
+            if at and not _room(PATIENCE):
+                return
+            sys.stderr.write(text[at : at + _PIECE])
+            sys.stderr.flush()
 
 
 def say_defect(error: BaseException) -> None:
-    """Print the traceback of an error that nobody raised on purpose, as `say` does."""
-    with contextlib.suppress(OSError, ValueError):
-        traceback.print_exception(error, file=sys.stderr)
+    """Print the traceback of an error that nobody raised on purpose."""
+    say("".join(traceback.format_exception(error)).rstrip())
+
+
+def _room(within: float) -> bool:
+    """Whether standard error takes a piece of text, which may have to be waited for."""
+    try:
+        return bool(select.select([], [sys.stderr], [], within)[1])
+    except (OSError, ValueError, TypeError):  # no file that can be asked, as in tests and on Windows
+        return True
 
 
 def duration(seconds: float) -> str:

@@ -103,3 +103,23 @@ def test_a_log_that_cannot_be_written_hinders_nothing(live, monkeypatch, tmp_pat
     monkeypatch.undo()
     with contextlib.suppress(OSError):
         log.close()
+
+
+def test_a_log_that_nobody_reads_hinders_nothing(live, monkeypatch) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w") as log, open(reader, "rb") as read:
+        monkeypatch.setattr("sys.stderr", log)
+        start = time.monotonic()
+        for _ in range(200):
+            say("x" * 1000)
+        assert live.chat().status_code == 200
+        assert time.monotonic() - start < 5
+        said = read.read1(1 << 20)
+        assert said.count(b"\n") < 70 and set(said.splitlines()) == {b"x" * 1000}
+        say("heard again")
+        assert re.fullmatch(
+            rb"\(1[0-9]{2} lines are missing here, which nobody read\)\nheard again\n", read.read1(1000)
+        )
+        say("and again")
+        assert read.read1(1000) == b"and again\n"
+        monkeypatch.undo()
