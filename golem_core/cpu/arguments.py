@@ -47,7 +47,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class RingFact:
-    """A number about a ring: its "length" in positions, "slot_bytes" of either half, or the half itself."""
+    """A number about a ring, as `RingMemory.fact` gives it."""
 
     ring: Any
     name: str

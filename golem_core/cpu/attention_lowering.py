@@ -11,7 +11,7 @@ from golem_core.cpu.kernels.scores import PARTS, room_bytes
 from golem_core.errors import Unsupported
 from golem_core.graph.ops import rope_frequencies
 from golem_core.graph.planner import Count, Fact, Match, Operand, Planner, State, replace
-from golem_core.graph.value import ALL, RUNS, Node
+from golem_core.graph.value import ALL, RUNS, KVRing, Node
 
 EVERYTHING = 1 << 40
 """The window of attention that sees every position."""
@@ -34,6 +34,11 @@ def frequencies_of(node: Node) -> np.ndarray:
 def in_one_block(node: Node) -> bool:
     """Whether the pairs of a rotation lie as those of a single block do."""
     return node.args.get("blocks", 1) == 1 or node["pairs"] == "neighbours"
+
+
+def ring_facts(ring: KVRing) -> list[RingFact]:
+    """What kernels want to know of a ring behind the address of its keys."""
+    return [RingFact(ring, name) for name in ("values", "length", "slot_bytes", "chunk", "chunk_bytes")]
 
 
 class AttentionLowering:
@@ -105,9 +110,8 @@ class AttentionLowering:
         table, pairs, turned = self.angles(p, rope, k.rows) if rope else (None, 0, 0)
         p.step(
             name_of(f"store_{self.kv}", rope["pairs"] if rope else None, norm is not None), k, k.stride, v, v.stride,
-            State(ring, writes=True), RingFact(ring, "values"), RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), ring.heads, ring.dim, Fact(k.rows, "position"), Fact(k.rows, "slot"),
-            Count(k.rows), table if table else 0, table.stride if table else 0, pairs, turned,
+            State(ring, writes=True), *ring_facts(ring), ring.heads, ring.dim, Fact(k.rows, "position"),
+            Fact(k.rows, "slot"), Count(k.rows), table if table else 0, table.stride if table else 0, pairs, turned,
             Vector(norm["weight"]) if norm else 0, Scratch(4 * ring.dim), float(norm["eps"]) if norm else 0.0,
         )  # fmt: skip
 
@@ -115,9 +119,9 @@ class AttentionLowering:
         ring, (heads, dim), window = node["cache"].ring, node["q"].shape, node["window"]
         q, y = p.read(node["q"]), p.write(node.results[0])
         p.step(
-            f"attend_{self.kv}", q, q.stride, State(ring), RingFact(ring, "values"), y, y.stride,
-            Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, RingFact(ring, "length"),
-            RingFact(ring, "slot_bytes"), window or EVERYTHING, Count(y.rows), Scratch(room_bytes(dim)), Counter(),
+            f"attend_{self.kv}", q, q.stride, State(ring), *ring_facts(ring), y, y.stride,
+            Fact(y.rows, "position"), Fact(y.rows, "slot"), heads, ring.heads, dim, window or EVERYTHING,
+            Count(y.rows), Scratch(room_bytes(dim)), Counter(),
             Fact(y.rows, "last" if node["spans"] else "position"), float(node["scale"]), float(node["softcap"] or 0),
         )  # fmt: skip
 

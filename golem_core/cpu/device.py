@@ -39,13 +39,14 @@ from golem_core.cpu.kernels import (  # noqa: F401  (register)
 )
 from golem_core.cpu.lowering import CpuLowering
 from golem_core.cpu.memory import together, usable, zeroed
+from golem_core.cpu.rings import RingMemory, bytes_needed
 from golem_core.errors import GolemError, Unsupported
 from golem_core.files import mapped_pages, refuse_nan
 from golem_core.files.weights import Weight
 from golem_core.graph.device import Ring
 from golem_core.graph.graph import Columns, Graph
 from golem_core.graph.planner import Count, Fact, Operand, Plan, Planner, State, Step
-from golem_core.graph.value import ALL, RUNS, SCORED, KVRing, Recurrent
+from golem_core.graph.value import ALL, RUNS, SCORED, KVRing
 
 REPACK_BYTES = 2 << 20
 """Bytes of a weight that are repacked before the file's pages under them are released."""
@@ -57,8 +58,6 @@ WIDTH = 128
 
 Prompts are read fastest at about this width: a fifth faster than 8 or 512 columns at once.  Narrower passes decode the
 weights for too few columns, and of wider ones the activations leave the nearest caches."""
-SPARE = 512
-"""Positions that a ring keeps beyond its window: a conversation can go back that far without being read again."""
 
 
 class CpuDevice:
@@ -110,7 +109,7 @@ class CpuDevice:
     def check_states(self, graph: Graph, slots: int, context: int, width: int, spare: int = 0) -> None:
         """Raises GolemError where the states of `slots` conversations, and `spare` more copies of the recurrent ones,
         are larger than the memory there is."""
-        needed = sum(2 * slot_bytes(ring, ring_length(ring, context, width), self.kv) for ring in graph.rings)
+        needed = bytes_needed(graph.rings, context, width, self.kv)
         recurrent = sum(4 * prod(state.shape) for state in graph.recurrent)
         needed = slots * (needed + recurrent) + spare * recurrent
         there = usable()
@@ -219,15 +218,10 @@ class CpuPass:
     ):
         self.device, self.graph, self.slots, self.context = device, graph, slots, context
         self.width, self.capacity = capacity[ALL], capacity
-        self.lengths = {ring: ring_length(ring, context, self.width) for ring in graph.rings}
-        self.rings = tuple(Ring(self.lengths[r], r.window) for r in graph.rings)
-        self.slot_bytes = {ring: slot_bytes(ring, n, device.kv) for ring, n in self.lengths.items()}
-        self.states: dict[KVRing | Recurrent, tuple[np.ndarray, ...]] = {
-            r: (zeroed(slots * n), zeroed(slots * n)) for r, n in self.slot_bytes.items()
-        }
-        for state in graph.recurrent:
-            self.states[state] = (zeroed(4 * (slots + spare) * prod(state.shape)),)
-        self.recurrent = [self.states[s][0].view(np.float32).reshape(slots + spare, -1) for s in graph.recurrent]
+        self.cells: RingMemory | None = RingMemory(graph.rings, slots, context, self.width, device.kv)
+        self.rings = tuple(Ring(self.cells.lengths[ring], ring.window) for ring in graph.rings)
+        self.states = {state: zeroed(4 * (slots + spare) * prod(state.shape)) for state in graph.recurrent}
+        self.recurrent = [self.states[s].view(np.float32).reshape(slots + spare, -1) for s in graph.recurrent]
         self.shares = list(range(slots))
         """Where each slot's recurrent states are."""
         self.spare = list(range(slots, slots + spare))
@@ -287,18 +281,17 @@ class CpuPass:
         return -(-max(64, *sizes, 64) // 64) * 64
 
     def resolvers(self) -> dict[type, Callable[[Any], Any]]:
-        def ring_fact(a: RingFact) -> int:
-            if a.name == "values":
-                return self.states[a.ring][1].ctypes.data
-            return {"length": self.lengths, "slot_bytes": self.slot_bytes}[a.name][a.ring]
-
+        cells = self.cells
+        assert cells is not None
         return {
             Operand: lambda a: self.base(a).ctypes.data + a.start,
-            State: lambda a: self.states[a.state][0].ctypes.data,
+            State: lambda a: (
+                cells.fact(a.state, "keys") if isinstance(a.state, KVRing) else self.states[a.state].ctypes.data
+            ),
             Count: lambda a: self.counts[a.rows].ctypes.data,
             Fact: lambda a: self.facts[a.rows, a.name].ctypes.data,
             Scratch: lambda a: [self.scratch.ctypes.data, self.scratch_stride],
-            RingFact: ring_fact,
+            RingFact: lambda a: cells.fact(a.ring, a.name),
             Counter: lambda a: next(self.free_counters),
         }
 
@@ -412,7 +405,7 @@ class CpuPass:
     def close(self) -> None:
         """Gives the pass's memory back; it doesn't run any more."""
         self.width, self.arena, self.scratch = 0, zeroed(64), zeroed(64)
-        self.states, self.recurrent, self.outputs = {}, [], []
+        self.cells, self.states, self.recurrent, self.outputs = None, {}, [], []
         self.programs, self.results, self.input_rows = [], [], []
         self.assembly.kept, self.kept_weights = [], ({}, {})
 
@@ -420,14 +413,3 @@ class CpuPass:
 def spare(tentative: int) -> int:
     """Copies of a slot's recurrent states that a run of so many tentative columns leaves besides its own."""
     return max(0, tentative - 1)
-
-
-def slot_bytes(ring: KVRing, length: int, kv: str) -> int:
-    """Bytes of one slot's keys, or values, in a ring of `length` positions."""
-    return ring.heads * (length // 16) * cells.block_bytes(kv, ring.dim)
-
-
-def ring_length(ring: KVRing, context: int, width: int) -> int:
-    """Positions that a ring holds, a multiple of 16: all, or the window and one pass more, at least `SPARE`."""
-    wanted = context if ring.window is None else min(context, ring.window + max(width, SPARE))
-    return -(-wanted // 16) * 16

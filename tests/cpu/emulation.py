@@ -145,7 +145,7 @@ def arrays_in(found: Any, seen: set[int] | None = None) -> Iterator[np.ndarray]:
     elif isinstance(found, dict):
         for each in found.values():
             yield from arrays_in(each, seen)
-    elif isinstance(found, (cpu.CpuDevice, cpu.CpuPass, cpu.Assembly)) and id(found) not in seen:
+    elif isinstance(found, (cpu.CpuDevice, cpu.CpuPass, cpu.Assembly, cpu.RingMemory)) and id(found) not in seen:
         seen.add(id(found))
         yield from arrays_in(vars(found), seen)
 

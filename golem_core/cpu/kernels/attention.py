@@ -33,7 +33,7 @@ from golem_core.cpu.jit import (
     vmax,
     when,
 )
-from golem_core.cpu.kernels.cells import KINDS, block_bytes
+from golem_core.cpu.kernels.cells import KINDS, RING_WORDS, Ring
 from golem_core.cpu.kernels.elementwise import capped, each
 from golem_core.cpu.kernels.scores import MOST, SCORES, TILE, TOGETHER, Bytes, Floats, Halves, Room
 from golem_core.cpu.library import kernel
@@ -199,11 +199,12 @@ def attend(name: str) -> None:
 
     @kernel(f"attend_{name}")
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
-        q, q_stride, keys, values, out, out_stride, position, slot, heads, kv_heads, dim, length = arguments(a, 12)
-        slot_bytes, window, count, scratch, scratch_stride, counter, seen = arguments(a + 96, 7)
-        scale, cap = number(a, 19), number(a, 20)
+        q, q_stride, *words = arguments(a, 2 + RING_WORDS)
+        out, out_stride, position, slot, heads, kv_heads, dim, window, count = arguments(a + 64, 9)
+        scratch, scratch_stride, counter, seen = arguments(a + 136, 4)
+        scale, cap = number(a, 21), number(a, 22)
         room = Room(scratch + thread * scratch_stride, dim)
-        size = block_bytes(name, dim)
+        ring = Ring(name, dim, words)
 
         def piece(head: Traced, together: Traced, first: Traced, stop: Traced) -> None:
             rows = Rows(SCORES[name], room)
@@ -212,9 +213,8 @@ def attend(name: str) -> None:
                 low = select(at >= window, at + 1 - window, 0)
                 for h in loop(head, head + together):
                     rows.add(q + c * q_stride + h * dim * 4, dim, scale, low, end)
-            base = load("i64", slot + first * 8) * slot_bytes
-            base = base + head // (heads // kv_heads) * (length >> 4) * size
-            rows.attend(keys, values, lambda at: base + (at % length >> 4) * size, size, cap)
+            own, of = load("i64", slot + first * 8), head // (heads // kv_heads)
+            rows.attend(ring.keys, ring.values, lambda at: ring.block(own, of, at), ring.size, cap)
             for c in loop(first, stop):
                 for h in loop(together):
                     rows.write((c - first) * together + h, out + c * out_stride + (head + h) * dim * 4, dim)

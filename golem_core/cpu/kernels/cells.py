@@ -61,6 +61,26 @@ def fraction(x: Traced, y: Traced) -> Traced:
     return select(y.equals(0.0), const("f32", 0), x / y)
 
 
+class Ring:
+    """Where the cells of a ring lie, as `golem_core.cpu.rings` lays them out; `words`: its facts in their order."""
+
+    def __init__(self, kind: str, dim: Traced, words: list[Traced]):
+        self.keys, self.values, self.length, self.slot_bytes, self.chunk, self.chunk_bytes = words
+        self.size = block_bytes(kind, dim)
+
+    def block(self, slot: Traced, head: Traced, position: Traced) -> Traced:
+        """The byte offset of the block that a position of a slot's head is in, among keys and among values."""
+        at = position % self.length
+        chunk = at >> self.chunk
+        within = at - (chunk << self.chunk)
+        block = (head << (self.chunk - 4)) + (within >> 4)
+        return slot * self.slot_bytes + chunk * self.chunk_bytes + block * self.size
+
+
+RING_WORDS = 6
+"""How many words of a kernel's arguments say where a ring lies."""
+
+
 def store_f32(k: Traced, v: Traced, keys: Traced, values: Traced, dim: Traced, lane: Traced) -> None:
     for d in loop(dim):
         store(keys + d * 64 + lane * 4, load("f32", k + d * 4))
@@ -114,21 +134,22 @@ def kv_store(kind: str, pairs: str | None, normed: bool) -> None:
 
     @kernel(name_of(f"store_{kind}", pairs, normed))
     def run(a: Traced, thread: Traced, threads: Traced) -> None:
-        k, k_stride, v, v_stride, keys, values, length, slot_bytes, heads, dim, position, slot, count = arguments(a, 13)
-        table, table_stride, half, turned, w, scratch, scratch_stride = arguments(a + 104, 7)
-        eps = number(a, 20)
+        k, k_stride, v, v_stride, *words = arguments(a, 4 + RING_WORDS)
+        heads, dim, position, slot, count, table, table_stride, half, turned, w = arguments(a + 80, 10)
+        scratch, scratch_stride = arguments(a + 160, 2)
+        eps, ring = number(a, 22), Ring(kind, dim, words)
         room = scratch + thread * scratch_stride
         for i in share(heads * load("i64", count), thread, threads):
             c, h = i // heads, i % heads
-            at = load("i64", position + c * 8) % length
-            block = h * (length >> 4) + (at >> 4)
-            base = load("i64", slot + c * 8) * slot_bytes + block * block_bytes(kind, dim)
+            at = load("i64", position + c * 8)
+            base = ring.block(load("i64", slot + c * 8), h, at)
             source = k + c * k_stride + h * dim * 4
             if pairs or normed:
                 angles = table + c * table_stride
                 turn(source, room, dim, turned, angles, half, pairs or "halves", w if normed else None, eps)
                 source = room
-            STORE[kind](source, v + c * v_stride + h * dim * 4, keys + base, values + base, dim, at & 15)
+            value = v + c * v_stride + h * dim * 4
+            STORE[kind](source, value, ring.keys + base, ring.values + base, dim, at & 15)
 
 
 @kernel("pack_columns")
