@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from golem_core import KVRing
@@ -30,7 +32,7 @@ def test_no_two_blocks_lie_at_one_place(kv: str, slots: int, context: int):
                         assert at not in seen, f"{seen[at]} lies there too"
                         seen[at] = (ring, half, slot, head, block, size)
     places = sorted(seen)
-    assert all(b - a >= seen[a][-1] for a, b in zip(places, places[1:], strict=False))
+    assert all(b - a >= seen[a][-1] for a, b in pairwise(places))
     assert sum(each[-1] for each in seen.values()) == slots * bytes_needed(rings, context, 16, kv)
 
 
