@@ -344,6 +344,10 @@ class Planner:
                 self.unread[x] -= 1
         dead = [key for key in self.places if self.unread[key[0]] == 0 and key[0] not in self.fixed]
         dead = [key for key in dead if not any(source(v) is key[0] for v in self.graph.outputs.values())]
+        self.forget(dead)
+
+    def forget(self, dead: list[tuple[Value, str, str]]) -> None:
+        """Frees what lies in these places."""
         released = {id(self.places[key].buffer): self.places[key].buffer for key in dead}
         for key in dead:
             del self.places[key]
@@ -355,12 +359,16 @@ class Planner:
     # ------------------------------------------------------------ the walk
 
     def convert_results(self, node: Node) -> None:
-        """Every other form in which anyone reads what lies there in float32, and which no step has written."""
+        """Every other form in which anyone reads what lies there in float32, and which no step has written; float32 is
+        kept if anyone reads it."""
         for value in node.results:
             if value.state is None and value in self.rows:
-                for form in sorted(self.forms(value) - {F32}):
-                    if (value, form, self.rows[value]) not in self.places:
+                forms, rows = self.forms(value), self.rows[value]
+                for form in sorted(forms - {F32}):
+                    if (value, form, rows) not in self.places:
                         self.lowering.convert(self, value, form)
+                if forms and F32 not in forms and value not in self.fixed and (value, F32, rows) in self.places:
+                    self.forget([(value, F32, rows)])
 
     @property
     def step_rows(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from golem_core import KVRing
 
 from .attention_cases import TEXTS
-from .case import SEVERAL, TOKENS, case, of_lengths, x
+from .case import SEVERAL, TOKENS, case, columns, of_lengths, x
 from .weights import random_weight
 
 
@@ -28,6 +28,35 @@ def _(g, rng):
         f = norm("f", y)
         y = y + g.linear(g.gelu(g.linear(f, weight(96, 64))) * g.linear(f, weight(96, 64)), weight(64, 96))
     g.output("logits", g.linear(norm("o", g.take(y)), weight(TOKENS, 64)))
+
+
+@case("gates", passes=[*of_lengths(1, 3), columns([(0, 0, 70)], scored=[2, 40, 69])], tolerance=2e-5)
+def _(g, rng):
+    """Products that go through an activation and are multiplied, by each other or by something else, with a change of
+    low rank to either or without; some are read by products, some as they are."""
+
+    def weight(*shape, kind="F16"):
+        return random_weight(rng, "w", kind, *shape, scale=shape[-1] ** -0.5)
+
+    y, bias = x(g, rng, 64), random_weight(rng, "b", "F32", 320, scale=0.1)
+    low = g.linear(y, weight(64, 64))
+    wide = lambda: g.linear(y, weight(320, 64))
+    change = lambda start: g.linear(g.slice(low, start, start + 32), weight(320, 32))
+    down = lambda z: g.linear(z, weight(64, 320))
+    g.output("read by a product", down(g.silu(wide()) * g.linear(y, weight(320, 64), bias)))
+    g.output("turned round", g.linear(y, weight(320, 64), bias) * g.gelu(wide()))
+    g.output("both changed", down(g.silu(wide() + change(0)) * (wide() + change(32))))
+    g.output("gate changed", g.relu(change(0) + wide()) * wide())
+    g.output("other changed", down((wide() + change(32)) * g.gelu(wide(), exact=True)))
+    other = g.scale(wide(), by=0.5)
+    g.output("by something else", down(other * g.sigmoid(wide())))
+    g.output("changed, by something else", g.sigmoid(wide() + change(32)) * other)
+    g.output("alone", down(g.gelu(g.linear(y, weight(320, 64), bias))))
+    up = wide()
+    g.output("of scored rows", down(g.take(g.silu(wide()) * up)))
+    g.output("read twice", down(g.silu(wide()) * up + up))
+    parts = wide()
+    g.output("parts", g.silu(g.slice(parts, 0, 160)) * g.slice(parts, 160, 320))
 
 
 @case("encoder", passes=[*TEXTS, *of_lengths(70)], tolerance=2e-5)

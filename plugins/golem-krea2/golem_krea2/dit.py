@@ -6,7 +6,7 @@ those of ComfyUI's `ldm/krea2/model.py` and of diffusers' `Krea2Transformer2DMod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
@@ -115,11 +115,12 @@ def refiner(shape: DiTShape, tensors: Tensors, lora: Lora | None = None) -> Grap
 
 
 def step(shape: DiTShape, tensors: Tensors, lora: Lora | None = None) -> Graph:
-    """A column is a text token or a patch; the patches are scored.
+    """A column is a text token or a patch.
 
     Inputs: "patch" (4 * channels,), zeros for a token; "text" (width,), a text row less the bias of `first`, zeros for
     a patch; "at" (3,), where a column is in time, height and width; "time" (time,), the embedding of sigma, the same
-    for all.  The output "v" (4 * channels,) is a patch of the velocity.
+    for all.  The output "v" (4 * channels,) is a patch of the velocity; what stands there for a token is not read, for
+    rows of the patches alone would lie in memory of their own, beside those of all columns.
     """
     g = Graph()
     n = Network(g, shape, tensors, lora)
@@ -137,7 +138,7 @@ def step(shape: DiTShape, tensors: Tensors, lora: Lora | None = None) -> Graph:
         x = main_block(n, f"blocks.{i}", x, modulation, turn)
     time = g.concat(t, t) + n.table("last.modulation.lin", 2, scales=(0,))
     width = shape.main.width
-    x = n.norm(g.take(x), "last.norm") * g.slice(time, 0, width) + g.slice(time, width, 2 * width)
+    x = n.norm(x, "last.norm") * g.slice(time, 0, width) + g.slice(time, width, 2 * width)
     g.output("v", n.products.one(x, "last.linear"))
     return g
 
@@ -204,8 +205,8 @@ class DiT:
         at[tokens:, 1:] = np.indices((h // 2, w // 2)).reshape(2, -1).T
         time = np.broadcast_to(embedding(sigma, self.shape.time), (columns, self.shape.time))
         inputs = {"patch": patch, "at": at, "time": time, "text": self._text_rows(text, columns)}
-        out = self._run(self._step(columns), columns, strength, inputs, scored=np.arange(tokens, columns))
-        return unpatched(out["v"], h, w)
+        out = self._run(self._step(columns), columns, strength, inputs)
+        return unpatched(out["v"][tokens:], h, w)
 
     def forget_texts(self) -> None:
         """Makes text rows again when they are asked for."""
@@ -258,9 +259,9 @@ class DiT:
         return self._pass("refiner", lambda: refiner(self.shape, self._tensors, self.lora), tokens)
 
     def _step(self, columns: int) -> Pass:
-        return self._pass("step", lambda: step(self.shape, self._tensors, self.lora), columns, scored=True)
+        return self._pass("step", lambda: step(self.shape, self._tensors, self.lora), columns)
 
-    def _pass(self, name: str, graph: Callable[[], Graph], columns: int, slots: int = 1, scored: bool = False) -> Pass:
+    def _pass(self, name: str, graph: Callable[[], Graph], columns: int, slots: int = 1) -> Pass:
         """The pass of that name, made again where it is too narrow; its graph is made once, by which a device may know
         what it has worked out."""
         known = self._passes.get(name)
@@ -269,11 +270,10 @@ class DiT:
                 known.close()
                 del self._passes[name]
             width = columns if slots > 1 else -(-columns // STEP) * STEP
-            most = width if scored else 1
             if name not in self._graphs:
                 self._graphs[name] = graph()
             self._passes[name] = known = self.device.compile(
-                self._graphs[name], slots=slots, context=width, width=width, scored=most, progress=self._progress
+                self._graphs[name], slots=slots, context=width, width=width, scored=1, progress=self._progress
             )
         return known
 
@@ -285,7 +285,6 @@ class DiT:
         inputs: dict[str, np.ndarray],
         position: np.ndarray | None = None,
         slot: np.ndarray | None = None,
-        scored: Sequence[int] | np.ndarray = (),
     ) -> dict[str, np.ndarray]:
         if self.lora is not None:
             inputs["strength"] = np.full((columns, 1), strength, np.float32)
@@ -295,7 +294,7 @@ class DiT:
                 token=zeros,
                 position=np.arange(columns) if position is None else position,
                 slot=zeros if slot is None else slot,
-                scored=np.asarray(scored, np.int64),
+                scored=np.zeros(0, np.int64),
                 inputs=inputs,
             )
         )

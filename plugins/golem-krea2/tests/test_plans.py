@@ -12,7 +12,7 @@ from golem_krea2.dit import step
 from golem_krea2.lora import Lora, Pair
 from golem_krea2.shapes import DiTShape, Heads
 
-from golem_core import Plan, Planner, Weight
+from golem_core import Operand, Plan, Planner, Weight
 from golem_core.cpu.lowering import CpuLowering
 
 SHAPE = DiTShape(Heads(6144, 48, 12, 128, 16384), Heads(2560, 20, 20, 128, 6912), 28, 12, 16, 256)
@@ -68,8 +68,8 @@ def on_vulkan(graph) -> Plan:
     return Planner(graph, table(target), rows | {"runs": 16}).plan()
 
 
-@pytest.mark.parametrize("plan", [on_cpu, on_vulkan])
-def test_a_step_needs_no_more_memory_for_more_blocks_or_with_a_lora(plan):
+@pytest.mark.parametrize("plan, more, most", [(on_cpu, 1.05, 1.1e9), (on_vulkan, 1.1, 0.46e9)])
+def test_a_step_needs_no_more_memory_for_more_blocks_and_hardly_more_with_a_lora(plan, more, most):
     def arena(blocks: int, styled: bool) -> int:
         shape = replace(SHAPE, blocks=blocks)
         return plan(step(shape, tensors(shape), lora(shape) if styled else None)).arena
@@ -77,14 +77,16 @@ def test_a_step_needs_no_more_memory_for_more_blocks_or_with_a_lora(plan):
     plain, styled = ([arena(blocks, with_it) for blocks in (3, 7, 28)] for with_it in (False, True))
     for found in (plain, styled):  # what is free may lie in other pieces
         assert max(found) < 1.05 * min(found)
-    assert max(styled) < 1.05 * max(plain) < 1.3e9
+    assert max(styled) < more * max(plain) < most
 
 
 def test_what_a_lora_adds_is_added_in_the_product_on_vulkan():
     shape = replace(SHAPE, blocks=2)
-    names = [[each.kernel for each in on_vulkan(step(shape, tensors(shape), it)).steps] for it in (None, lora(shape))]
-    plain, styled = ({name: kernels.count(name) for name in set(kernels)} for kernels in names)
-    groups, products = 4 * shape.blocks, 8 * shape.blocks  # those of a group read the same
-    assert styled["gemm_fragments"] == plain["gemm_fragments"] + groups + products
+    plain, styled = (on_vulkan(step(shape, tensors(shape), it)).steps for it in (None, lora(shape)))
+    added = [each for each in styled if each.kernel == "gemm_fragments" and isinstance(each.args[6], Operand)]
+    blocks = [spec for spec in shape.tensors() if spec.name.startswith("blocks.") and len(spec.shape) == 2]
+    rows = sum(spec.shape[0] for spec in blocks if ".attn." in spec.name or ".mlp." in spec.name)
+    assert sum(each.args[8] for each in added) == rows
     # a group's factors and the form in which each product reads its part; nothing is added by itself
-    assert styled["entrywise"] <= plain["entrywise"] + groups + products
+    plain, styled = (sum(each.kernel == "entrywise" for each in steps) for steps in (plain, styled))
+    assert styled <= plain + (4 + 8) * shape.blocks

@@ -1,5 +1,5 @@
 """The whole table of ops on the Vulkan device that is here, against the numpy meanings: without matrices, with them,
-and with products of few columns going through fragments as those of many do.
+and with products of few columns going through fragments, slab by slab, as those of many do.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 from golem_vulkan.device import KV, VulkanDevice
-from golem_vulkan.lowering import forms
+from golem_vulkan.lowering import forms, tiles
 
 from golem_core import Graph, Reference
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 from graph.op_cases import CASES, Case
 
+SLAB = 1 << 15
+"""Bytes of a slab with fragments: less than the largest weights of the table have."""
 WAYS = ("without matrices", "with matrices", "with fragments")
 
 
@@ -59,7 +61,8 @@ def main() -> None:
             if not device.fragments:
                 print("no fragments")
                 break
-            forms.FRAGMENTED = forms.SIXTEEN
+            forms.FRAGMENTED = tiles.MANY_COLUMNS = forms.SIXTEEN
+            tiles.SLAB = SLAB
         print(device.adapter.summary)
         for case in CASES:
             if arguments.cases and not case.name.startswith(tuple(arguments.cases)):

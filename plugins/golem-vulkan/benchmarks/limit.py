@@ -16,7 +16,7 @@ from golem_vulkan import kernels
 from golem_vulkan.api import bindings
 from golem_vulkan.device import VulkanDevice
 from golem_vulkan.gpu import Timer
-from golem_vulkan.lowering.wide import CORES
+from golem_vulkan.lowering.tiles import CORES
 from golem_vulkan.memory import Arenas
 from golem_vulkan.recording import Recording
 from golem_vulkan.steps import Launch, push_constants

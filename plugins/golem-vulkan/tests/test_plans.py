@@ -137,7 +137,7 @@ def test_products_of_many_columns_read_slabs_of_the_weight_as_fragments(kind):
     assert [w.buffer for w in widened] == [r.buffer for r in read]
     assert all(a.buffer is not b.buffer for a, b in itertools.pairwise(widened))
     products = [step for step in steps if step.kernel == "gemm_fragments"]
-    assert sum(step.args[7] for step in products) == 16400
+    assert sum(step.args[8] for step in products) == 16400
     assert not any(step.barrier for step in products[:-1])  # what widens the next slab needn't wait
 
 

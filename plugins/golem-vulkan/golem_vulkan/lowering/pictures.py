@@ -35,7 +35,10 @@ def conv2d(target: Target, p: Planner, node: Node) -> None:
 def emit_fragments(target: Target, p: Planner, node: Node, x: Operand, y: Operand) -> None:
     w, (height, width, channels) = node["weight"], node["x"].shape
     places, tile_rows, across, down = wide.MAP_TILE
-    for first, rows, widened in wide.slabs(target, p, w, wide.map_slab(target, w)[0]):
+    slab = wide.map_slab(target, w)[0]
+    for first in range(0, w.rows, slab):
+        rows = min(slab, w.rows - first)
+        widened = wide.widen_slab(target, p, node, first, rows, strip=1)
         launch(
             p, "conv2d_fragments", (target.subgroup * (places // across) * (tile_rows // down), *wide.MAP_TILE),
             (groups_of(height * width, places), groups_of(rows, tile_rows), p.capacity[y.rows]),

@@ -60,7 +60,10 @@ def linear(target: Target, p: Planner, node: Node) -> None:
     w = node["weight"]
     x, y = p.read(node["x"], form(target, node, "x")), p.write(node.results[0])
     if on_matrices(target, node):
-        (wide if in_fragments(target, node) else matrices).emit(target, p, node, x, y)
+        if in_fragments(target, node):
+            wide.emit(target, p, [wide.Product(node, x, y)])
+        else:
+            matrices.emit(target, p, node, x, y)
         return
     count, floats = target.capacity[y.rows], layout_of(w).floats
     if count > (NARROW if floats else MANY_COLUMNS) and not (floats and w.rows <= FEW_ROWS):

@@ -15,7 +15,7 @@ from golem_vulkan.lowering import (
     products,
     recurrence,
     rotation,
-    wide,
+    wide_fusions,
 )
 from golem_vulkan.target import Target
 
@@ -69,11 +69,11 @@ def table(target: Target) -> Lowering:
             *norms.fusions(target),
             *products.fusions(target),
             *matrices.fusions(target),
+            *wide_fusions.fusions(target),
             entrywise.GATED,
             entrywise.ACTIVATED,
             *attention.fusions(target),
             *rotation.FUSIONS,
-            *wide.fusions(target),
         ),
         form=partial(forms.form, target),
         stride=forms.stride,

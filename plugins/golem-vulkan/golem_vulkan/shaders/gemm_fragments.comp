@@ -2,6 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "fragments.glsl"
+#include "forms.glsl"
+#include "activations.glsl"
 // Products of rows of a matrix with many columns, both as fragments of float16 (`fragments.glsl`): a workgroup has
 // TILE_COLUMNS x TILE_ROWS results, a subgroup COLUMNS x ROWS of them, which it keeps to itself; nothing is shared but
 // the caches.  Of the matrix, fragments of `STRIP` sixteens of rows take turns, so that a subgroup finds its own in a row.
@@ -10,25 +12,41 @@ layout(constant_id = 1) const uint TILE_COLUMNS = 96;
 layout(constant_id = 2) const uint TILE_ROWS = 128;
 layout(constant_id = 3) const uint COLUMNS = 48;
 layout(constant_id = 4) const uint ROWS = 64;
+layout(constant_id = 5) const uint KIND = 0;  // what is done with results, behind the sum with an addend
+layout(constant_id = 6) const uint FORM = 0;  // in which they are written: float32, or fragments
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F2 { vec2 v[]; };
 layout(push_constant) uniform P {
   uint64_t w, x, y, rows;
-  uint64_t bias, addend; // what every column has added, and what its own is: rows like those of y, or 0
-  uint outputs, blocks;  // rows of the matrix, and units of 32 entries in each
-  uint y_stride;
-  float by;              // what sums are multiplied by
+  uint64_t bias, addend, factor;  // what every column has added; rows that are added, and that results are multiplied by
+  uint outputs, blocks;           // rows of the matrix, and units of 32 entries in each
+  uint y_stride;                  // of fragments from sixteen rows to the sixteen after them
+  uint addend_stride, factor_stride;
+  float by;                       // what sums are multiplied by
 } p;
 const uint STRIP = 4;  // as `lowering/wide.py` has it
 const uint ACROSS = COLUMNS / 16, DOWN = ROWS / 16;
 
+vec2 two(uint64_t rows, uint column, uint stride, uint row, bool both) {
+  uint64_t at = rows + uint64_t(column) * stride + 4 * row;
+  return both ? F2(at).v[0] : vec2(F1(at).v[0], 0.0);
+}
+
 void put_two(uint column, uint row, uint count, vec2 x) {
   if (column < count && row < p.outputs) {
     bool both = row + 1 < p.outputs;
-    if (p.bias != 0) x += vec2(F1(p.bias).v[row], both ? F1(p.bias).v[row + 1] : 0.0);
-    uint64_t at = uint64_t(column) * p.y_stride + 4 * row, y = p.y + at;
-    if (p.addend != 0) x += both ? F2(p.addend + at).v[0] : vec2(F1(p.addend + at).v[0], 0.0);
-    if (both) F2(y).v[0] = x;
-    else F1(y).v[0] = x.x;
+    if (p.bias != 0) x += two(p.bias, 0, 0, row, both);
+    if (p.addend != 0) x += two(p.addend, column, p.addend_stride, row, both);
+    x = vec2(activate(KIND, x.x, 0.0, 0.0), activate(KIND, x.y, 0.0, 0.0));
+    if (p.factor != 0) x *= two(p.factor, column, p.factor_stride, row, both);
+    if (FORM == 3) {
+      uint64_t fragment = p.y + uint64_t(column / 16) * p.y_stride + row / 16 * 512;
+      uint place = (column % 8 * 4 + row % 16 / 4) * 4 + column / 8 % 2 * 2 + row / 2 % 2;
+      U1(fragment).v[place] = packHalf2x16(clamp(x / HALF_SCALE, -HALF_MOST, HALF_MOST));
+    } else {
+      uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
+      if (both) F2(y).v[0] = x;
+      else F1(y).v[0] = x.x;
+    }
   }
 }
 
