@@ -85,8 +85,9 @@ def test_widened_weights(device, kind, width, together):
     assert not got[want.size :].any()
 
 
+@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("normed", [False, True])
-def test_turned_heads(device, normed):
+def test_turned_heads(device, normed, together):
     dice, columns, heads, dim = np.random.default_rng(4), 16, 3, 32
     g = Graph()
     how = {"frequencies": tuple(0.5 ** np.arange(16)), "axes": (0,) * 8 + (1,) * 8, "pairs": "neighbours"}
@@ -98,9 +99,13 @@ def test_turned_heads(device, normed):
     rows[0] = columns
     weight = dice.standard_normal(dim).astype(np.float32)
     fields = x, at, None, rows, pairs_of(node).array, weight, dim, dim, 1, 4 * heads * dim, 8, 4 * heads * dim, 1e-6
-    turned = [written(device, "rope_at", (32, 1, int(normed), form), (heads, columns), *fields) for form in (0, 3)]
+    alone, *turned = (
+        written(device, "rope_at", (32, 1, int(normed), form, each), (heads // each, columns), *fields)
+        for form, each in ((0, 1), (0, together), (3, together))
+    )
     size = columns * heads * dim
     plain = turned[0].view(np.float32)[:size].reshape(columns, -1)
     assert np.abs(plain).max() > 1
+    np.testing.assert_array_equal(turned[0], alone)
     np.testing.assert_array_equal(turned[1][:size], fragments((plain / np.float32(HALF_SCALE)).astype(np.float16)))
     assert not turned[1][size:].any()

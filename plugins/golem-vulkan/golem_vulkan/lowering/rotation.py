@@ -11,6 +11,8 @@ from golem_vulkan.lowering.forms import F32, FRAGMENTS, SIXTEEN
 from golem_vulkan.steps import Constant, Rows, launch, vector
 from golem_vulkan.target import Target
 
+MOST_HEADS, MANY_COLUMNS = 8, 64
+"""Heads that a workgroup turns one after another, all by the same directions, where there are so many columns."""
 BITS = 12
 """Of a product's factors, so that float32 holds the product."""
 
@@ -44,10 +46,12 @@ def emit_rope_at(p: Planner, m: Match, form: str) -> None:
     check_dim("rope_at", dim)
     x, at = p.read(norm["x"] if norm else node["x"]), p.read(node["at"])
     y, blocks = p.write(node.results[0], form), node["blocks"]
+    columns = p.capacity[y.rows]
+    together = next(n for n in range(MOST_HEADS if columns >= MANY_COLUMNS else 1, 0, -1) if heads % n == 0)
     launch(
         p, "rope_at",
-        (threads(-(-dim // 4)), int(node["pairs"] == "neighbours"), int(norm is not None), FORMS[form]),
-        (heads, p.capacity[y.rows]),
+        (threads(-(-dim // 4)), int(node["pairs"] == "neighbours"), int(norm is not None), FORMS[form], together),
+        (heads // together, columns),
         x, at, y, Rows(y.rows), pairs_of(node), vector(norm["weight"] if norm else None),
         dim, 2 * len(node["frequencies"]) // blocks, blocks, x.stride, at.stride, y.stride,
         float(norm["eps"]) if norm else 0.0,

@@ -31,31 +31,52 @@ vec2 two(uint64_t rows, uint column, uint stride, uint row, bool both) {
   return both ? F2(at).v[0] : vec2(F1(at).v[0], 0.0);
 }
 
-void put_two(uint column, uint row, uint count, vec2 x) {
+// Two results of a column, from a row of the matrix on.
+vec2 finished(uint column, uint row, uint count, vec2 x) {
   if (column < count && row < p.outputs) {
     bool both = row + 1 < p.outputs;
     if (p.bias != 0) x += two(p.bias, 0, 0, row, both);
     if (p.addend != 0) x += two(p.addend, column, p.addend_stride, row, both);
     x = vec2(activate(KIND, x.x, 0.0, 0.0), activate(KIND, x.y, 0.0, 0.0));
     if (p.factor != 0) x *= two(p.factor, column, p.factor_stride, row, both);
-    if (FORM == 3) {
-      uint64_t fragment = p.y + uint64_t(column / 16) * p.y_stride + row / 16 * 512;
-      uint place = (column % 8 * 4 + row % 16 / 4) * 4 + column / 8 % 2 * 2 + row / 2 % 2;
-      U1(fragment).v[place] = packHalf2x16(clamp(x / HALF_SCALE, -HALF_MOST, HALF_MOST));
-    } else {
-      uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
-      if (both) F2(y).v[0] = x;
-      else F1(y).v[0] = x.x;
-    }
   }
+  return x;
+}
+
+void put_floats(uint column, uint row, uint count, vec2 x) {
+  if (column < count && row < p.outputs) {
+    uint64_t y = p.y + uint64_t(column) * p.y_stride + 4 * row;
+    if (row + 1 < p.outputs) F2(y).v[0] = x;
+    else F1(y).v[0] = x.x;
+  }
+}
+
+uint halves_of(vec2 x) { return packHalf2x16(clamp(x / HALF_SCALE, -HALF_MOST, HALF_MOST)); }
+
+// What lies in a matrix of sums for a column and the one eight after it, each of four rows; of neighbours one takes
+// the first eight rows, the other the second, so that every invocation writes 16 bytes.
+void put_fragment(uint column, uint row, uint count, uvec4 mine) {
+  bool odd = (gl_SubgroupInvocationID & 1) != 0;
+  uvec2 theirs = uvec2(subgroupShuffleXor(odd ? mine.x : mine.y, 1), subgroupShuffleXor(odd ? mine.z : mine.w, 1));
+  uvec4 unit = odd ? uvec4(theirs.x, mine.y, theirs.y, mine.w) : uvec4(mine.x, theirs.x, mine.z, theirs.y);
+  if (column < count && row < p.outputs)
+    U4(p.y + uint64_t(column / 16) * p.y_stride + row / 16 * 512).v[column % 8 * 4 + row % 16 / 4 + (odd ? 2 : 0)] = unit;
 }
 
 // Without a loop: entries of a matrix that were chosen at run time would drive all of them out of the registers.
 void put(SUMS sums, uint column, uint row, uint count) {
-  put_two(column, row, count, vec2(sums[0], sums[1]) * p.by);
-  put_two(column, row + 8, count, vec2(sums[2], sums[3]) * p.by);
-  put_two(column + 8, row, count, vec2(sums[4], sums[5]) * p.by);
-  put_two(column + 8, row + 8, count, vec2(sums[6], sums[7]) * p.by);
+  vec2 a = finished(column, row, count, vec2(sums[0], sums[1]) * p.by);
+  vec2 b = finished(column, row + 8, count, vec2(sums[2], sums[3]) * p.by);
+  vec2 c = finished(column + 8, row, count, vec2(sums[4], sums[5]) * p.by);
+  vec2 d = finished(column + 8, row + 8, count, vec2(sums[6], sums[7]) * p.by);
+  if (FORM == 3) {
+    put_fragment(column, row, count, uvec4(halves_of(a), halves_of(b), halves_of(c), halves_of(d)));
+  } else {
+    put_floats(column, row, count, a);
+    put_floats(column, row + 8, count, b);
+    put_floats(column + 8, row, count, c);
+    put_floats(column + 8, row + 8, count, d);
+  }
 }
 
 void main() {

@@ -5,11 +5,12 @@ layout(local_size_x_id = 0) in;  // before anything that asks for the size
 #include "reduce.glsl"
 #include "turn.glsl"
 #include "forms.glsl"
-// One head of one column: normed (if NORMED), its pairs turned by where the column is on their axes; four components to
-// a thread.
+// HEADS heads of one column, one after another: normed (if NORMED), their pairs turned by where the column is on their
+// axes; four components to a thread.
 layout(constant_id = 1) const uint NEIGHBOURS = 0;
 layout(constant_id = 2) const uint NORMED = 0;
 layout(constant_id = 3) const uint FORM = 0;  // float32 or fragments
+layout(constant_id = 4) const uint HEADS = 1;
 layout(push_constant) uniform P {
   uint64_t x, at, y, rows, pairs, weight;
   uint dim, block, blocks;  // components of a head, of a block of pairs, and how many blocks
@@ -30,26 +31,41 @@ vec2 direction(float at, vec3 f) {
   return cos_sin(uint(int(round(part_of(turns) * 16777216.0)) * 256));
 }
 
-// Component i of the head.
-float turned_at(uint i, F1 at) {
-  if (i >= p.block * p.blocks) return head[i];
+// How far component i is turned.
+vec2 direction_of(uint i, F1 at) {
   uint half_ = p.block / 2, r = i % p.block, j = NEIGHBOURS != 0 ? r / 2 : r % half_;
+  vec4 pair = Pairs(p.pairs).v[i / p.block * half_ + j];
+  return direction(at.v[floatBitsToUint(pair.w)], pair.xyz);
+}
+
+// Component i of the head, turned.
+float turned_by(uint i, vec2 t) {
+  uint half_ = p.block / 2, r = i % p.block;
   bool first = NEIGHBOURS != 0 ? r % 2 == 0 : r < half_;
   uint other = NEIGHBOURS != 0 ? i ^ 1u : first ? i + half_ : i - half_;
-  vec4 pair = Pairs(p.pairs).v[i / p.block * half_ + j];
-  vec2 t = direction(at.v[floatBitsToUint(pair.w)], pair.xyz);
   return first ? head[i] * t.x - head[other] * t.y : head[other] * t.y + head[i] * t.x;
 }
 
 void main() {
-  uint column = gl_WorkGroupID.y, start = gl_WorkGroupID.x * p.dim;
+  uint column = gl_WorkGroupID.y, most = p.block * p.blocks;
   if (beyond(p.rows, column)) return;
-  load_head(p.x + uint64_t(column) * p.x_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
   F1 at = F1(p.at + uint64_t(column) * p.at_stride);
-  for (uint i4 = gl_LocalInvocationID.x; 4 * i4 < p.dim; i4 += gl_WorkGroupSize.x) {
-    vec4 x = vec4(0.0);
-    for (uint e = 0; e < 4 && 4 * i4 + e < p.dim; ++e) x[e] = turned_at(4 * i4 + e, at);
-    if (FORM == 3) write_fragments(p.y, column, gl_NumWorkGroups.x * p.dim, start / 4 + i4, x);
-    else write_floats(p.y + uint64_t(column) * p.y_stride + 4 * start, p.dim, i4, x);
+  bool once = p.dim <= 4 * gl_WorkGroupSize.x;  // every head's components find the same directions
+  vec2 t[4];
+  for (uint h = 0; h < HEADS; ++h) {
+    uint start = (gl_WorkGroupID.x * HEADS + h) * p.dim;
+    if (h != 0) barrier();
+    load_head(p.x + uint64_t(column) * p.x_stride + 4 * start, p.dim, NORMED != 0, p.weight, p.eps);
+    for (uint i4 = gl_LocalInvocationID.x; 4 * i4 < p.dim; i4 += gl_WorkGroupSize.x) {
+      vec4 x = vec4(0.0);
+      [[unroll]] for (uint e = 0; e < 4; ++e) {
+        uint i = 4 * i4 + e;
+        if (i >= p.dim) break;
+        if (i < most && (h == 0 || !once)) t[e] = NEIGHBOURS != 0 && e % 2 == 1 ? t[e - e % 2] : direction_of(i, at);
+        x[e] = i < most ? turned_by(i, t[e]) : head[i];
+      }
+      if (FORM == 3) write_fragments(p.y, column, gl_NumWorkGroups.x * HEADS * p.dim, start / 4 + i4, x);
+      else write_floats(p.y + uint64_t(column) * p.y_stride + 4 * start, p.dim, i4, x);
+    }
   }
 }
