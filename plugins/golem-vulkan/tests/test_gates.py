@@ -87,6 +87,15 @@ def test_two_products_are_multiplied_slab_by_slab():
     assert made.arena < 2 * stride(INNER, "f32") * COLUMNS, "there is no room for both in float32"
 
 
+def test_products_of_fewer_columns_do_not_wait_for_each_other():
+    b = Block()
+    b.g.output("y", b.linear("down", WIDTH, b.g.silu(b.linear("gate", 512)) * b.linear("up", 512)))
+    made = plan(b.g, 512)
+    assert len(gated_by_themselves(made)) == 1
+    first, second, _ = (step for step in made.steps if step.kernel == "gemm_fragments")
+    assert not first.barrier and second.barrier
+
+
 def test_changes_are_added_before_the_activation_and_before_products_are_multiplied():
     b = Block()
     gated = b.changed("up", RANK) * b.g.gelu(b.changed("gate"))

@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from golem_core import Fusion, Match, Operand, Pattern, Planner, Value, Weight, source
-from golem_vulkan.lowering import entrywise, wide
+from golem_vulkan.lowering import entrywise, tiles, wide
 from golem_vulkan.lowering.forms import F32, FRAGMENTS
-from golem_vulkan.lowering.tiles import cut
 from golem_vulkan.lowering.wide import Product
 from golem_vulkan.target import Target
 
@@ -83,7 +82,7 @@ def emit_gate(target: Target, p: Planner, m: Match) -> None:
     factor = p.read(gate.factor) if isinstance(gate.factor, Value) and not gate.other else None
     y = p.write(gate.root.results[0], form)
     weights = [node["weight"] for node in inputs]
-    slab = min(weights[0].rows, cut(target, p.capacity[y.rows], weights)[1])
+    slab = min(weights[0].rows, tiles.cut(target, p.capacity[y.rows], weights)[1])
     rooms: list[Operand] = []
 
     def room() -> Operand:
@@ -109,7 +108,9 @@ def emit_gate(target: Target, p: Planner, m: Match) -> None:
 
 
 def gateable(target: Target, p: Planner, m: Match) -> bool:
-    return Gate(p, m).fits(target)
+    """Where a product alone does not fill the device, those that are multiplied had better not wait for each other."""
+    many = p.capacity[p.node_rows(m["act"])] >= tiles.MANY_COLUMNS
+    return (many or "mul" not in m) and Gate(p, m).fits(target)
 
 
 def sides(names: tuple[str, str]) -> Iterator[Pattern]:

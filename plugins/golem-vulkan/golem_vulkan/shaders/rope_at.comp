@@ -40,8 +40,8 @@ vec2 direction_of(uint i, F1 at) {
 
 // Component i of the head, turned.
 float turned_by(uint i, vec2 t) {
-  uint half_ = p.block / 2, r = i % p.block;
-  bool first = NEIGHBOURS != 0 ? r % 2 == 0 : r < half_;
+  uint half_ = p.block / 2;
+  bool first = NEIGHBOURS != 0 ? i % 2 == 0 : i % p.block < half_;
   uint other = NEIGHBOURS != 0 ? i ^ 1u : first ? i + half_ : i - half_;
   return first ? head[i] * t.x - head[other] * t.y : head[other] * t.y + head[i] * t.x;
 }
@@ -60,9 +60,9 @@ void main() {
       vec4 x = vec4(0.0);
       [[unroll]] for (uint e = 0; e < 4; ++e) {
         uint i = 4 * i4 + e;
-        if (i >= p.dim) break;
-        if (i < most && (h == 0 || !once)) t[e] = NEIGHBOURS != 0 && e % 2 == 1 ? t[e - e % 2] : direction_of(i, at);
-        x[e] = i < most ? turned_by(i, t[e]) : head[i];
+        bool own = NEIGHBOURS == 0 || e % 2 == 0;  // of neighbours the second is turned by what the first is
+        if (own && i < most && (h == 0 || !once)) t[e] = direction_of(i, at);
+        if (i < p.dim) x[e] = i < most ? turned_by(i, t[own ? e : e - 1]) : head[i];
       }
       if (FORM == 3) write_fragments(p.y, column, gl_NumWorkGroups.x * HEADS * p.dim, start / 4 + i4, x);
       else write_floats(p.y + uint64_t(column) * p.y_stride + 4 * start, p.dim, i4, x);
