@@ -6,6 +6,7 @@ decided here, by declared id and by text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -172,11 +173,9 @@ def not_utf8(texts: Sequence[str]) -> int | None:
 
 def byte_value(text: str) -> bytes:
     """The byte of a token written `<0xNN>`; BadFile if it isn't written so."""
-    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
-        try:
-            return bytes.fromhex(text[3:5])
-        except ValueError:
-            pass
+    found = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)
+    if found is not None:
+        return bytes.fromhex(found[1])
     raise BadFile(f"the byte token {text!r} is not written <0xNN>")
 
 

@@ -400,10 +400,11 @@ def test_a_token_too_long_for_scored_merges_is_refused():
         tokenizer_from_metadata(meta).prepare()
 
 
-def test_a_byte_token_is_written_in_hexadecimal():
+@pytest.mark.parametrize("text", ["<0xZZ>", "<0x  >", "<0x1>"])
+def test_a_byte_token_is_written_in_hexadecimal(text):
     meta = scored()
-    meta["tokenizer.ggml.tokens"][3] = "<0xZZ>"
-    with pytest.raises(BadFile, match="<0xZZ>"):
+    meta["tokenizer.ggml.tokens"][3] = text
+    with pytest.raises(BadFile, match=text):
         tokenizer_from_metadata(meta)
 
 
