@@ -19,7 +19,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 @pytest.fixture
 def device(monkeypatch):
     """A CPU whose rings keep no more than the window and one pass, so that short conversations wrap them."""
-    monkeypatch.setattr("golem_core.cpu.device.SPARE", 0)
+    monkeypatch.setattr("golem_core.cpu.rings.SPARE", 0)
     device = CpuDevice(threads=2, kv="f32")
     yield device
     device.close()
