@@ -8,6 +8,7 @@ from math import prod
 from golem_core import GolemError, Graph, Plan, Weight
 from golem_vulkan.adapters import Adapter
 from golem_vulkan.formats import device_bytes
+from golem_vulkan.passes import BEHIND
 from golem_vulkan.states import shares
 from golem_vulkan.weights import STAGING
 
@@ -80,5 +81,5 @@ def work_out(
         host_weights=sum(device_bytes(w) for w in new if w in in_host),
         experts=sum(device_bytes(w) for w in own if len(w.shape) == 3),
         states=ring_bytes + shares(slots, tentative) * recurrent,
-        work=max(plan.arena for plan in plans.values()) + outputs + (2 * STAGING if new else 0),
+        work=max(plan.arena for plan in plans.values()) + BEHIND + outputs + (2 * STAGING if new else 0),
     )

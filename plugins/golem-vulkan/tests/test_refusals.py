@@ -10,7 +10,7 @@ import pytest
 from golem_vulkan import api, plugin
 from golem_vulkan.adapters import choose
 from golem_vulkan.device import VulkanDevice
-from golem_vulkan.needs import Needs
+from golem_vulkan.needs import Needs, work_out
 from golem_vulkan.pipelines import Pipelines
 
 from golem_core import BadFile, Columns, GolemError, Graph, KVRing, Unsupported, Weight
@@ -30,6 +30,17 @@ def test_a_device_that_lacks_something(device):
     poor = replace(device.adapter, missing=("64-bit integers (shaderInt64)", "subgroups of 8 (it has 4)"))
     with pytest.raises(Unsupported, match=r"lacks 64-bit integers \(shaderInt64\); subgroups of 8"):
         choose([poor], None)
+
+
+def test_what_is_told_to_be_needed_is_what_a_pass_takes(device):
+    g = Graph()
+    table = Weight("table", "F32", (8, 32), np.zeros(1024, np.uint8))
+    g.output("y", g.scale(g.embed(table), by=2.0))
+    run = device.compile(g, context=64, width=64, scored=64)
+    needs = work_out(g, run.plans, [], set(), 0, 1, 0)
+    taken = sum(run.memory["device"].used)
+    assert needs.states == needs.weights == 0 and taken <= needs.total <= taken + (1 << 20)
+    run.close()
 
 
 def test_bindings_that_are_not_installed(monkeypatch):
