@@ -1,4 +1,4 @@
-"""The gated delta rule in chunks of columns, as a device may compute it, gives what it gives column after column."""
+"""The gated delta rule in chunks of columns, as the shaders compute it, gives what it gives column after column."""
 
 from __future__ import annotations
 
