@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from golem_core import Fusion, Match, Node, Pattern, Planner
 from golem_vulkan.lowering.attention import check_dim, threads
 from golem_vulkan.lowering.entrywise import FORMS
 from golem_vulkan.lowering.forms import F32, FRAGMENTS, SIXTEEN
-from golem_vulkan.steps import Constant, Rows, launch, vector
+from golem_vulkan.steps import Constant, Rows, launch, vector, with_alignment
 from golem_vulkan.target import Target
 
 MOST_HEADS, MANY_COLUMNS = 8, 64
@@ -32,15 +34,15 @@ def pairs_of(node: Node) -> Constant:
 
 
 def rope_at(target: Target, p: Planner, node: Node) -> None:
-    emit_rope_at(p, {"rope": node}, F32)
+    emit_rope_at(target, p, {"rope": node}, F32)
 
 
-def emit_in_form(p: Planner, m: Match) -> None:
+def emit_in_form(target: Target, p: Planner, m: Match) -> None:
     (form,) = p.forms(m["rope"].results[0])
-    emit_rope_at(p, m, form)
+    emit_rope_at(target, p, m, form)
 
 
-def emit_rope_at(p: Planner, m: Match, form: str) -> None:
+def emit_rope_at(target: Target, p: Planner, m: Match, form: str) -> None:
     node, norm = m["rope"], m.get("norm")
     heads, dim = node["x"].shape
     check_dim("rope_at", dim)
@@ -48,9 +50,11 @@ def emit_rope_at(p: Planner, m: Match, form: str) -> None:
     y, blocks = p.write(node.results[0], form), node["blocks"]
     columns = p.capacity[y.rows]
     together = next(n for n in range(MOST_HEADS if columns >= MANY_COLUMNS else 1, 0, -1) if heads % n == 0)
+    size = threads(-(-dim // 4))
+    alone = size == target.subgroup and dim <= 4 * size
+    constants = size, int(node["pairs"] == "neighbours"), int(norm is not None), FORMS[form], together, int(alone)
     launch(
-        p, "rope_at",
-        (threads(-(-dim // 4)), int(node["pairs"] == "neighbours"), int(norm is not None), FORMS[form], together),
+        p, "rope_at", with_alignment(constants, dim, (x, y)),
         (heads // together, columns),
         x, at, y, Rows(y.rows), pairs_of(node), vector(norm["weight"] if norm else None),
         dim, 2 * len(node["frequencies"]) // blocks, blocks, x.stride, at.stride, y.stride,
@@ -63,12 +67,10 @@ def in_fours(p: Planner, m: Match) -> bool:
     return p.forms(m["rope"].results[0]) == {F32} or m["rope"]["x"].shape[1] % SIXTEEN == 0
 
 
-FUSIONS = (
-    Fusion(
-        Pattern(("rope_at",), "rope", {"x": Pattern(("rms_norm",), "norm")}),
-        frozenset({F32, FRAGMENTS}),
-        emit_in_form,
-        in_fours,
-    ),
-    Fusion(Pattern(("rope_at",), "rope"), frozenset({FRAGMENTS}), emit_in_form, in_fours),
-)
+def fusions(target: Target) -> tuple[Fusion, ...]:
+    normed = Pattern(("rope_at",), "rope", {"x": Pattern(("rms_norm",), "norm")})
+    emit = partial(emit_in_form, target)
+    return (
+        Fusion(normed, frozenset({F32, FRAGMENTS}), emit, in_fours),
+        Fusion(Pattern(("rope_at",), "rope"), frozenset({FRAGMENTS}), emit, in_fours),
+    )

@@ -73,7 +73,7 @@ def table(target: Target) -> Lowering:
             entrywise.GATED,
             entrywise.ACTIVATED,
             *attention.fusions(target),
-            *rotation.FUSIONS,
+            *rotation.fusions(target),
         ),
         form=partial(forms.form, target),
         stride=forms.stride,
