@@ -71,6 +71,8 @@ def chunk_of(length: int) -> int:
 
 
 def ring_length(ring: KVRing, context: int, width: int) -> int:
-    """Positions that a ring holds, a multiple of 16: all, or the window and one pass more, at least `SPARE`."""
+    """Positions that a ring holds: all, or the window and one pass more, at least `SPARE`; and up to an eighth more, so
+    that chunks of many positions divide it, or in any case blocks of 16."""
     wanted = context if ring.window is None else min(context, ring.window + max(width, SPARE))
-    return -(-wanted // 16) * 16
+    unit = max(16, min(CHUNK, 1 << max(0, wanted // 8).bit_length() >> 1))
+    return -(-wanted // unit) * unit

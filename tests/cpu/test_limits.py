@@ -15,6 +15,8 @@ from golem_core.cpu.memory import usable
 
 from ..graph.weights import random_weight
 
+POSITIONS = 1_024_000  # in whole chunks, however they are divided here
+
 
 def attending(heads: int, dim: int, window: int | None = None) -> Graph:
     graph = Graph()
@@ -23,12 +25,12 @@ def attending(heads: int, dim: int, window: int | None = None) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize(("context", "slots"), [(1_000_000, 1), (250_000, 4)])
+@pytest.mark.parametrize(("context", "slots"), [(POSITIONS, 1), (POSITIONS // 4, 4)])
 @pytest.mark.parametrize(
-    ("kv", "size", "told"), [("f16", 64 * 2 + 4, "1.1"), ("f32", 64 * 4, "2.0"), ("q8_0", 68, "0.5")]
+    ("kv", "size", "told"), [("f16", 64 * 2 + 4, "1.1"), ("f32", 64 * 4, "2.1"), ("q8_0", 68, "0.6")]
 )
 def test_states_larger_than_the_memory_are_refused_with_both_sizes(monkeypatch, context, slots, kv, size, told) -> None:
-    needed = 2 * 4 * size * 1_000_000  # keys and values of 4 heads of 64, with their scales
+    needed = 2 * 4 * size * POSITIONS  # keys and values of 4 heads of 64, with their scales
     device = CpuDevice(threads=1, kv=kv)
     monkeypatch.setattr(cpu, "usable", lambda: needed - 1)
     with pytest.raises(GolemError, match=rf"-context.* {told} GB .*{told} GB"):

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from golem_core import KVRing
-from golem_core.cpu.rings import RingMemory, bytes_needed, chunk_of
+from golem_core.cpu.rings import RingMemory, bytes_needed, chunk_of, ring_length
 
 
 @pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
@@ -36,5 +36,25 @@ def test_no_two_blocks_lie_at_one_place(kv: str, slots: int, context: int):
     assert sum(each[-1] for each in seen.values()) == slots * bytes_needed(rings, context, 16, kv)
 
 
-def test_a_chunk_divides_its_ring():
-    assert [chunk_of(length) for length in (4096, 576, 640, 48, 16)] == [256, 64, 128, 16, 16]
+@pytest.mark.parametrize(
+    ("context", "length", "chunk"),
+    [
+        (4096, 4096, 256),
+        (5000, 5120, 256),
+        (1100, 1152, 128),
+        (576, 576, 64),
+        (300, 320, 64),
+        (48, 48, 16),
+        (2, 16, 16),
+    ],
+)
+def test_a_ring_is_made_of_whole_chunks_and_little_longer_than_asked(context: int, length: int, chunk: int):
+    assert ring_length(KVRing(1, 64), context, 16) == length
+    assert chunk_of(length) == chunk
+
+
+def test_no_context_is_rounded_up_by_more_than_an_eighth_or_a_block():
+    for context in range(2, 9000, 7):
+        length = ring_length(KVRing(1, 64), context, 16)
+        assert context <= length <= max(context * 9 // 8, context + 15) and length % 16 == 0
+        assert chunk_of(length) >= min(256, context // 16)
