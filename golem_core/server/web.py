@@ -213,8 +213,17 @@ class Runner(uvicorn.Server):
         ending = asyncio.create_task(self.cut_later())
         try:
             await asyncio.gather(super().shutdown(sockets), *stopping)
+            if self.force_exit:
+                await self.hang_up()
         finally:
             ending.cancel()
+
+    async def hang_up(self) -> None:
+        """Close the connections that are left, so that their answers end as those of clients that are gone."""
+        for each in list(self.server_state.connections):
+            each.transport.abort()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=1)
 
     async def cut_later(self) -> None:
         await asyncio.sleep(GRACE)

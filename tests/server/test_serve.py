@@ -245,7 +245,9 @@ def test_a_second_interrupt_does_not_wait(process) -> None:
         time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.wait(5)
+        _, told = process.communicate(timeout=5)
+    assert "interrupt again" in told
+    assert "Traceback" not in told and "Exception" not in told
 
 
 @pytest.mark.parametrize(
