@@ -34,6 +34,12 @@ def test_every_name_that_type_checkers_see_is_found_where_they_see_it(package) -
         assert getattr(module, name) is getattr(importlib.import_module(home), name), name
     listed = {name for node in ast.walk(block) if isinstance(node, ast.Constant) for name in str(node.value).split()}
     assert {name for name in listed if not name.startswith("golem_core")} == seen.keys()
+    assert seen.keys() <= set(dir(module))
+
+
+def test_names_are_listed_before_they_are_asked_for() -> None:
+    code = "import golem_core; assert 'KVRing' not in vars(golem_core); print('KVRing' in dir(golem_core))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True\n"
 
 
 def test_a_name_that_is_not_there_is_an_error() -> None:
