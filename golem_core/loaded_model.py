@@ -79,6 +79,8 @@ class LoadedModel:
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """The ids of `text`.  `special` adds the tokens that the file puts around a text, and takes the names of
         control tokens in it for those tokens."""
+        if not isinstance(text, str):
+            raise BadRequest(f"text: expected a text, got {text!r}")
         return self.model.tokenizer.encode(text, add_special=special, parse_special=special)
 
     def detokenize(self, ids: Sequence[int], special: bool = False) -> str:
@@ -126,7 +128,7 @@ class LoadedModel:
             constraint,
             sampling | {"seed": seed},
             max_tokens=max_tokens,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=_stops(stop),
             ignore_eos=ignore_eos,
             logprobs=logprobs,
             top_logprobs=top_logprobs,
@@ -160,8 +162,9 @@ class LoadedModel:
         does.
         `template_variables` go to the template: {"enable_thinking": True} has a model think first that can.  The other
         keywords are those of `generate`; a `grammar` or a `json_schema` holds for the content, after a thought, and
-        leaves no calls.  Raises BadRequest where the model has no template, no tool calls or no projector for what was
-        sent, the template refuses the messages, or a picture or a recording is damaged or too large.
+        leaves no calls.  Raises BadRequest where there is no message, where the model has no template, no tool calls or
+        no projector for what was sent, the template refuses the messages, or a picture or a recording is damaged or too
+        large.
         """
         from golem_core.engine import SortedAnswer, constraint
         from golem_core.media.apart import tokens, write
@@ -185,7 +188,7 @@ class LoadedModel:
             None if held is None else constraint(self.model, held, prompt, thinks=bool(variables["enable_thinking"])),
             sampling | {"seed": seed},
             max_tokens=max_tokens,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=_stops(stop),
             ignore_eos=ignore_eos,
             media=spans,
         )
@@ -206,6 +209,8 @@ class LoadedModel:
                 raise BadRequest(f"{where}: {self.name} cannot {sense}; {why} (mmproj)", param="messages")
             return of_caller(kind, given, where)
 
+        if not messages:
+            raise BadRequest("messages: the conversation has no message", param="messages")
         return read_messages(messages, source)
 
     def _placed(self, tokens: list[int], given: list[Medium]) -> tuple[list[int], tuple[Span, ...]]:
@@ -255,6 +260,13 @@ class LoadedModel:
         if model.fallback_template is None:
             raise BadRequest(f"{model.name} has no chat template; it only continues text", param="messages")
         return ChatTemplate.of(model.fallback_template, model.tokenizer)
+
+
+def _stops(stop: str | Iterable[str]) -> tuple[str, ...]:
+    found = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Iterable) else ()
+    if not isinstance(stop, Iterable) or not all(isinstance(each, str) for each in found):
+        raise BadRequest(f"stop: expected a text or several, got {stop!r}", param="stop")
+    return found
 
 
 def _check_sampling(function: Callable[..., object], sampling: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from golem_core.errors import BadRequest
 
@@ -31,7 +31,7 @@ class SamplingParams:
     logits; minus infinity forbids a token.  `grammar` is what the answer must follow.  `extra` carries the
     request fields that no stage of the core knows, for the stages of other packages.
 
-    Raises BadRequest, its `param` naming the field, for a value outside its range.
+    Raises BadRequest, its `param` naming the field, for a value outside its range, or of another type than a number.
     """
 
     temperature: float = 1.0
@@ -50,10 +50,18 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name in ("temperature", "top_p", "min_p", "repeat_penalty", "frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
-            if not math.isfinite(value):
+            try:
+                finite = math.isfinite(value)
+            except TypeError:
+                raise BadRequest(f"{name}: expected a number, got {value!r}", param=name) from None
+            if not finite:
                 raise BadRequest(f"{name} must be a finite number, not {value}", param=name)
             if abs(value) > LARGEST:
                 raise BadRequest(f"{name} must lie between -1e6 and 1e6, not at {value}", param=name)
+        for name in ("top_k", "repeat_last_n", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, SupportsIndex) and (value is not None or name != "seed"):
+                raise BadRequest(f"{name}: expected a whole number, got {value!r}", param=name)
         if self.min_p > 1:
             raise BadRequest(f"min_p must be at most 1, not {self.min_p}", param="min_p")
         if self.repeat_penalty < 1 / LARGEST:

@@ -171,6 +171,32 @@ def test_a_text_in_place_of_token_ids_is_told(plugin, file):
         loaded.generate("hi")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"temperature": "hot"}, "temperature: expected a number, got 'hot'"),
+        ({"frequency_penalty": "high"}, "frequency_penalty: expected a number, got 'high'"),
+        ({"top_k": 4.5}, "top_k: expected a whole number, got 4.5"),
+        ({"seed": "x"}, "seed: expected a whole number, got 'x'"),
+        ({"repeat_last_n": None}, "repeat_last_n: expected a whole number, got None"),
+        ({"stop": 3}, "stop: expected a text or several, got 3"),
+        ({"stop": ["a", 3]}, "stop: expected a text or several, got ['a', 3]"),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_its_field(plugin, file, given, told):
+    with golem_core.load(file, device="abacus", context=64) as loaded, pytest.raises(BadRequest) as refusal:
+        loaded.generate([2], max_tokens=1, **given)
+    assert str(refusal.value) == told
+
+
+def test_a_conversation_without_a_message_and_a_text_that_is_none_are_refused(plugin, file):
+    with golem_core.load(file, device="abacus", context=64) as loaded:
+        with pytest.raises(BadRequest, match=r"^messages: the conversation has no message$"):
+            loaded.chat([])
+        with pytest.raises(BadRequest, match=r"^text: expected a text, got 3$"):
+            loaded.tokenize(3)  # type: ignore[arg-type]
+
+
 def test_the_file_s_sampling_holds_unless_the_call_says_otherwise(plugin, file):
     with golem_core.load(file, device="abacus", context=64) as loaded:
         prompt = loaded.tokenize("hi")
