@@ -105,7 +105,8 @@ class Keys:
     # ---------------------------------------------------------------- of attention
 
     def heads(self, blocks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Query heads and key heads of each block; as many key heads as query heads unless the file says otherwise."""
+        """Query heads and key heads of each block, `attention.head_count` and `attention.head_count_kv`; as many key
+        heads as query heads unless the file says otherwise."""
         counts = self.per_block("attention.head_count", blocks)
         kv_counts = self.per_block("attention.head_count_kv", blocks, default=counts)
         for pair in zip(counts, kv_counts, strict=True):
@@ -118,7 +119,11 @@ class Keys:
             raise BadFile(self.named("attention.head_count_kv", kv_heads) + f", which does not divide {heads} heads")
 
     def head_dim(self, suffix: str = "", default: int | None = None) -> int:
-        """The size of a head, the same for keys and values; `suffix` ends the names of both keys."""
+        """The size of a head, `attention.key_length` and `attention.value_length`, the same for keys and values.
+
+        `default` is for files without these keys, as where the heads divide the width among them: without one, such a
+        file is refused.  `suffix` ends the names of both keys.
+        """
         key, value = f"attention.key_length{suffix}", f"attention.value_length{suffix}"
         dim = self.count(key, default)
         if (other := self.count(value, dim)) != dim:
@@ -126,7 +131,7 @@ class Keys:
         return dim
 
     def rope_dims(self, head_dim: int, suffix: str = "") -> int:
-        """How many components of a head are rotated; all of them unless the file says otherwise."""
+        """How many components of a head are rotated, `rope.dimension_count`; all of them unless the file says."""
         key = f"rope.dimension_count{suffix}"
         dims = self.count(key, head_dim)
         if dims % 2 or not 0 < dims <= head_dim:
