@@ -105,7 +105,7 @@ class Engine:
         self._closed = False
         self._failure: BaseException | None = None
 
-        self._to_draw: queue.SimpleQueue[tuple[Conversation, Lent] | None] = queue.SimpleQueue()
+        self._to_draw: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._last_drawn = 0.0  # when the drawing thread was last seen not to be stuck
         self._help = threading.Semaphore(0)
         self._thread = threading.Thread(
@@ -322,7 +322,7 @@ class Engine:
             return
         slots = [conversation.slot.index for conversation in scored if conversation.slot is not None]
         for work in zip(scored, self._runner.lend(rows, slots), strict=True):
-            self._to_draw.put(work)
+            self._to_draw.put(partial(self._draw_lent, *work))
 
     def _guess(self, chunks: list[Chunk]) -> list[int]:
         """What may follow the one token of the pass at hand, if that is all it has and nobody waits for more room."""
@@ -374,21 +374,23 @@ class Engine:
     def _wake_readers(self) -> None:
         with self._changed:
             asleep, self._asleep = self._asleep, []
-        for generation in asleep:
-            generation.wake()
+        if len(asleep) > 1:  # each may take a call to the system, and the pass need not wait for that
+            self._to_draw.put(partial(_wake, asleep))
+        else:
+            _wake(asleep)
 
     # ------------------------------------------------------------ drawing, on whichever thread
 
     def _draw_all(self) -> None:
         while (work := self._to_draw.get()) is not None:
-            self._draw_lent(*work)
+            work()
             self._last_drawn = time.perf_counter()
 
     def _help_drawing(self) -> None:
         while self._help.acquire() and not self._closed:
             try:
                 while (work := self._to_draw.get_nowait()) is not None:
-                    self._draw_lent(*work)
+                    work()
                 self._to_draw.put(None)  # the end is not meant for helpers
             except queue.Empty:
                 continue
@@ -424,7 +426,9 @@ class Engine:
         with self._changed:
             self._cancelled |= generation.ended
             self._ready.append(conversation)
-            self._changed.notify()
+            # in between the first and the last, the engine would only wake up to wait on
+            if len(self._ready) == 1 or len(self._ready) >= len(self._active) or self._cancelled:
+                self._changed.notify()
             later = not self._running
             if later:
                 self._asleep.append(generation)
@@ -443,6 +447,11 @@ class Engine:
         assert conversation.slot is not None
         self._pool.release(conversation.slot)
         self._active.discard(conversation)
+
+
+def _wake(generations: Sequence[Generation]) -> None:
+    for generation in generations:
+        generation.wake()
 
 
 def _writable(row: Row) -> Row:
