@@ -7,6 +7,7 @@ serves a single token, a prompt chunk and a batch of several conversations.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -187,8 +188,13 @@ class Op(Generic[P, R]):
             raise GraphError(f"{self.name}: {strangers[0]} belongs to another graph")
         try:
             made = self.rule(graph, *args, **kwargs)
-        except GraphError as e:
-            raise GraphError(f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {e}") from None
+        except (GraphError, AttributeError, TypeError) as e:
+            why = str(e) if isinstance(e, GraphError) else self.misfit(named)
+            if why is None:
+                raise
+            raise GraphError(
+                f"{self.name}({', '.join(f'{k}={describe(v)}' for k, v in named.items())}): {why}"
+            ) from None
         rows = row_set(self, {n: v for n, v in named.items() if isinstance(v, Value) and n not in self.across})
         node = Node(self, named, rows=rows)
         specs: Sequence[Any] = made if isinstance(made, tuple) else [made]
@@ -196,6 +202,15 @@ class Op(Generic[P, R]):
             node.results.append(spec.value(graph, node, rows))
         graph.nodes.append(node)
         return tuple(node.results) if isinstance(made, tuple) else node.results[0]  # type: ignore[return-value]
+
+    def misfit(self, named: dict[str, Any]) -> str | None:
+        """Which argument is neither the value nor the weight that the signature asks for, or None."""
+        for name, given in named.items():
+            asked = str(self.signature.parameters[name].annotation)
+            kinds = {kind for kind in (Value, Weight) if re.search(rf"\b{kind.__name__}\b", asked)}
+            if kinds and not isinstance(given, tuple(kinds)) and not (given is None and "None" in asked):
+                return f"{name} is no {' and no '.join(sorted(kind.__name__ for kind in kinds))}"
+        return None
 
     def define(self, meaning: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: registers the numpy meaning that stands beside the op."""

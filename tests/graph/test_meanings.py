@@ -109,6 +109,9 @@ def test_columns_read_the_row_of_their_conversations_first_column():
         (lambda g, x: g.add(g.take(x), x), "add: inputs of different row sets"),
         (lambda g, x: g.concat(x, g.take(x, RUNS)), "concat: inputs of different row sets"),
         (lambda g, x: g.take(g.take(x, RUNS)), "has the rows 'runs' already"),
+        (lambda g, x: g.linear(x, None), r"^linear\(x=.*, weight=None, .*\): weight is no Weight$"),
+        (lambda g, x: g.linear(weight(4, 45), weight(4, 45)), "x is no Value"),
+        (lambda g, x: x + 1, "b is no Value and no Weight"),
         (lambda g, x: g.take(x, "all"), "the row sets to take are 'scored' and 'runs'"),
     ],
 )
