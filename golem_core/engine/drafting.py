@@ -8,16 +8,18 @@ here until a guess is wanted or there is no more room for them.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from golem_core.errors import GolemError, Unsupported
-from golem_core.graph import Columns, Pass
+from golem_core.graph import Columns, GraphError, Pass
 
 if TYPE_CHECKING:
     from golem_core.engine.conversation import Conversation
     from golem_core.engine.roles import ChatModel, Drafting
+    from golem_core.graph import Graph
 
 WORTH_A_COLUMN = 0.5
 """The most that a further column may cost, in passes of one, for guesses to pay: more than half of them hold."""
@@ -151,7 +153,7 @@ def prepare(model: ChatModel, device: Any, draft_n: int | None, sizes: dict[str,
     """
 
     def plain() -> Pass:
-        return device.compile(model.build(), **sizes)
+        return device.compile(_graph(model, model.build), **sizes)
 
     if draft_n is None and model.drafting is not None:
         try:
@@ -168,11 +170,25 @@ def prepare(model: ChatModel, device: Any, draft_n: int | None, sizes: dict[str,
         raise Unsupported(f"-draft-n {draft_n}: {error}") from error
 
 
+def _graph(model: ChatModel, build: Callable[[], Graph]) -> Graph:
+    graph = build()
+    logits = graph.outputs.get("logits")
+    if logits is None:
+        raise GraphError(f"the graph of {model.architecture!r} has no output 'logits'; it has {sorted(graph.outputs)}")
+    if logits.shape != (model.vocab_size,):
+        shape = list(logits.shape)
+        raise GraphError(
+            f"the graph of {model.architecture!r}: the output 'logits' has the shape {shape}, and the model "
+            f"a vocabulary of {model.vocab_size}"
+        )
+    return graph
+
+
 def _with_guesses(
     model: ChatModel, drafting: Drafting, device: Any, most: int, sizes: dict[str, Any]
 ) -> tuple[Pass, Drafter]:
     columns, slots = most + 1, sizes["slots"]
-    compiled = device.compile(drafting.build(), **sizes, scored=max(slots, columns), tentative=columns)
+    compiled = device.compile(_graph(model, drafting.build), **sizes, scored=max(slots, columns), tentative=columns)
     room = min(compiled.width, sizes["context"] - 1)
     if columns > room:
         raise Unsupported(f"{columns} tokens are more than the {room} that fit a pass")

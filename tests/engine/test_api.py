@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from functools import partial
 
 import gguf
 import pytest
 from fake_device import VOCABULARY, Device, Tokenizer, continuation, model
 
 import golem_core
-from golem_core import Architecture, ChatModel, DeviceType, SamplingDefaults, hookimpl, plugins
-from golem_core.engine import Generation, Token
+from golem_core import Architecture, ChatModel, DeviceType, Graph, GraphError, SamplingDefaults, hookimpl, plugins
+from golem_core.engine import Engine, Generation, Token
 from golem_core.errors import BadFile, BadRequest, GolemError, Unsupported
 from golem_core.loaded_model import LoadedModel
 from golem_core.sampling.grammar import Thought
@@ -164,6 +166,20 @@ def test_a_context_without_room_for_a_conversation_is_refused_with_what_is_enoug
     with pytest.raises(GolemError) as refusal:
         golem_core.load(file, device="abacus", **given)
     assert str(refusal.value) == told
+
+
+def test_a_graph_without_logits_or_with_others_is_refused_as_the_model_is_loaded():
+    def build(name, size):
+        g = Graph()
+        g.output(name, g.input("x", (size,)))
+        return g
+
+    for given, told in (
+        (("logit", VOCABULARY), "no output 'logits'; it has ['logit']"),
+        (("logits", VOCABULARY + 1), f"the shape [{VOCABULARY + 1}], and the model a vocabulary of {VOCABULARY}"),
+    ):
+        with pytest.raises(GraphError, match=re.escape(told)):
+            Engine(model(build=partial(build, *given)), Device(), context=64)
 
 
 def test_a_text_in_place_of_token_ids_is_told(plugin, file):

@@ -170,7 +170,7 @@ def test_what_was_taken_back_is_not_seen_through_a_sliding_window(parts, most):
     """Answers stop in the middle of a pass; prompts part from them a few positions back, in rings that wrap around."""
     device = fake_device.Device(width=6)
     held: list[int] = []
-    told = Drafting(lambda: None, lambda: "guess")  # type: ignore[arg-type, return-value]
+    told = Drafting(fake_device.graph, lambda: "guess")  # type: ignore[arg-type, return-value]
     with fake_device.engine(device, drafting=told, draft_n=most, context=300) as running:
         for back, tokens, count in parts:
             prompt = held[: max(0, len(held) - back)] + tokens

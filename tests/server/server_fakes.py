@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from golem_core import Graph
 from golem_core.engine.slots import SlotState
 from golem_core.errors import BadRequest
 from golem_core.server.loading import LoadedChat
@@ -214,3 +215,10 @@ def fake_chat(slots: int = 1, context: int = 4096, answer_budget: int = 1024) ->
         template=template,
         template_origin="a test",
     )
+
+
+def row_graph(size: int) -> Graph:
+    """A graph whose logits, `size` numbers for each column, are what a pass is given: for devices that ignore it."""
+    g = Graph()
+    g.output("logits", g.input("logits", (size,)))
+    return g

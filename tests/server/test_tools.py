@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from server_fakes import row_graph
 
 from golem_core.engine import ChatModel, Engine
 from golem_core.server.loading import LoadedChat
@@ -136,7 +137,9 @@ def stage(request, start) -> Iterator[Stage]:
     tokenizer: Any = Bytes(request.param == "control tokens")
     template = ChatTemplate(TEMPLATE, bos_token="", eos_token="")
     file: Any = SimpleNamespace(metadata={})
-    model = ChatModel("acted", "acted", WIDTH, 4096, lambda: None, tokenizer, template, None, file, markers=MARKERS)  # type: ignore[arg-type, return-value]
+    model = ChatModel(
+        "acted", "acted", WIDTH, 4096, lambda: row_graph(WIDTH), tokenizer, template, None, file, markers=MARKERS
+    )
     passes: list[Script] = []
 
     def compile(graph: Any, *, slots: int, context: int, **settings: Any) -> Script:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from server_fakes import FakeTemplate
+from server_fakes import FakeTemplate, row_graph
 
 from golem_core.engine import ChatModel, Engine, SamplingDefaults
 from golem_core.sampling import STAGES
@@ -78,7 +78,7 @@ def talk(start):
     def launch(slots: int = 1, context: int = 4096) -> tuple[Any, Engine, Parrot]:
         file: Any = SimpleNamespace(metadata={})
         tokenizer: Any = Bytes()
-        model = ChatModel("parrot", "parrot", 257, 4096, lambda: None, tokenizer, None, None, file)  # type: ignore[arg-type, return-value]
+        model = ChatModel("parrot", "parrot", 257, 4096, lambda: row_graph(257), tokenizer, None, None, file)
         model.sampling = SamplingDefaults(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         device = Device()
         engine = Engine(model, device, context=context, slots=slots, stages=STAGES)
