@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from golem_core.errors import GolemError, Unsupported
-from golem_core.graph import Columns, GraphError, Pass
+from golem_core.graph import Columns, Graph, GraphError, Pass
 
 if TYPE_CHECKING:
     from golem_core.engine.conversation import Conversation
     from golem_core.engine.roles import ChatModel, Drafting
-    from golem_core.graph import Graph
 
 WORTH_A_COLUMN = 0.5
 """The most that a further column may cost, in passes of one, for guesses to pay: more than half of them hold."""
@@ -172,6 +171,8 @@ def prepare(model: ChatModel, device: Any, draft_n: int | None, sizes: dict[str,
 
 def _graph(model: ChatModel, build: Callable[[], Graph]) -> Graph:
     graph = build()
+    if not isinstance(graph, Graph):
+        raise GraphError(f"the graph of {model.architecture!r} is no Graph but a {type(graph).__name__}")
     logits = graph.outputs.get("logits")
     if logits is None:
         raise GraphError(f"the graph of {model.architecture!r} has no output 'logits'; it has {sorted(graph.outputs)}")

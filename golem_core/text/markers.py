@@ -62,6 +62,8 @@ class Markers:
             raise ValueError("a mark is empty")
         if bool(self.call) != bool(self.syntaxes):
             raise ValueError("marks of calls and syntaxes of calls are declared together")
+        if not isinstance(self.syntaxes, tuple):
+            raise ValueError(f"syntaxes is no tuple but a {type(self.syntaxes).__name__}")
 
 
 def read_calls(markers: Markers, text: str, tools: Mapping[str, Mapping[str, Any]]) -> list[Call]:

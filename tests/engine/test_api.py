@@ -180,6 +180,8 @@ def test_a_graph_without_logits_or_with_others_is_refused_as_the_model_is_loaded
     ):
         with pytest.raises(GraphError, match=re.escape(told)):
             Engine(model(build=partial(build, *given)), Device(), context=64)
+    with pytest.raises(GraphError, match="is no Graph but a NoneType"):
+        Engine(model(build=lambda: None), Device(), context=64)
 
 
 def test_a_text_in_place_of_token_ids_is_told(plugin, file):

@@ -130,6 +130,8 @@ def test_a_call_without_parameters_and_several_calls() -> None:
 
 
 def test_marks_and_syntaxes_are_declared_together() -> None:
+    with pytest.raises(ValueError, match="no tuple but a JsonCalls"):
+        Markers(call=("<tool_call>", "</tool_call>"), syntaxes=JsonCalls())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="declared together"):
         Markers(call=("<tool_call>", "</tool_call>"))
     with pytest.raises(ValueError, match="empty"):
