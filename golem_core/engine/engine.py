@@ -2,13 +2,11 @@
 
 Requests come in through `submit` from any thread, answers leave through their `Generation`s.  Drawing from logits and
 making text of tokens happen on another thread, so that they don't hold up the pass, except for a lone conversation:
-nothing else can be held up then, and changing threads would only cost time.  One thread draws for all, because
-threads that compete for the interpreter draw slower together than one alone; only when it is stuck do others help.
+nothing else can be held up then, and changing threads would only cost time.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
@@ -21,6 +19,7 @@ import numpy as np
 
 from golem_core.engine.conversation import Conversation
 from golem_core.engine.drafting import prepare
+from golem_core.engine.drawers import STUCK, Drawers
 from golem_core.engine.lending import Lent
 from golem_core.engine.request import FinishReason, Generation, GenerationRequest, check, check_media
 from golem_core.engine.runner import Row, Runner
@@ -31,9 +30,6 @@ from golem_core.sampling import SamplerChain, SamplerContext, SamplerStage, Shor
 
 if TYPE_CHECKING:
     from golem_core.engine.roles import ChatModel
-
-_HELPERS = 3
-_STUCK = 0.002  # seconds without a token after which the drawing thread needs help
 
 
 @dataclass(frozen=True)
@@ -105,19 +101,11 @@ class Engine:
         self._closed = False
         self._failure: BaseException | None = None
 
-        self._to_draw: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._last_drawn = 0.0  # when the drawing thread was last seen not to be stuck
-        self._help = threading.Semaphore(0)
+        self._drawers = Drawers(slots - 1)
         self._thread = threading.Thread(
             target=self._work, args=(None if wait else take_over,), name="golem-engine", daemon=True
         )
-        self._drawers: list[threading.Thread] = []
-        if slots > 1:
-            self._drawers.append(threading.Thread(target=self._draw_all, name="golem-draw", daemon=True))
-            for _ in range(min(slots - 1, _HELPERS)):
-                self._drawers.append(threading.Thread(target=self._help_drawing, name="golem-draw-help", daemon=True))
-        for thread in (*self._drawers, self._thread):
-            thread.start()
+        self._thread.start()
 
     # ------------------------------------------------------------ called from any thread
 
@@ -175,11 +163,7 @@ class Engine:
             self._closed = True
             self._changed.notify()
         self._thread.join()
-        if self._drawers:
-            self._to_draw.put(None)
-            self._help.release(_HELPERS)
-        for thread in self._drawers:
-            thread.join()
+        self._drawers.close()
         for conversation in (*self._queue, *self._active):
             conversation.generation.end("cancelled")
 
@@ -243,18 +227,18 @@ class Engine:
                 if self._cancelled:
                     self._drop_cancelled()
                 self._admit()
-                timeout = _STUCK if self._active else None
+                timeout = STUCK if self._active else None
                 if self._ready:
                     now = time.perf_counter()
                     began = began or now
                     wait = patience(len(self._ready), len(self._active), self._runner.last_seconds)
                     timeout = began + wait - now
                     if timeout <= 0:
-                        self._call_for_help()
+                        self._drawers.call_for_help()
                         self._running = True
                         return self._take(), now - began
                 if not self._changed.wait(timeout):
-                    self._call_for_help()
+                    self._drawers.call_for_help()
         return None
 
     def _take(self) -> list[Chunk]:
@@ -264,10 +248,6 @@ class Engine:
         taken = {chunk.conversation for chunk in chunks}
         self._ready = [each for each in self._ready if each not in taken]
         return chunks
-
-    def _call_for_help(self) -> None:
-        if not self._to_draw.empty() and time.perf_counter() - self._last_drawn >= _STUCK:
-            self._help.release()
 
     def _drop_cancelled(self) -> None:
         self._cancelled = False
@@ -311,8 +291,7 @@ class Engine:
             self._running = False
             if not guesses:  # a prompt that has begun is read to its end before the next one
                 self._ready = [chunk.conversation for chunk in chunks if chunk.conversation.waiting] + self._ready
-        if self._to_draw.empty():
-            self._last_drawn = time.perf_counter()
+        self._drawers.expect()
         if guesses:
             self._draw_along(scored[0], guesses, rows, outputs["hidden"])
             return
@@ -322,7 +301,7 @@ class Engine:
             return
         slots = [conversation.slot.index for conversation in scored if conversation.slot is not None]
         for work in zip(scored, self._runner.lend(rows, slots), strict=True):
-            self._to_draw.put(partial(self._draw_lent, *work))
+            self._drawers.put(partial(self._draw_lent, *work))
 
     def _guess(self, chunks: list[Chunk]) -> list[int]:
         """What may follow the one token of the pass at hand, if that is all it has and nobody waits for more room."""
@@ -375,25 +354,11 @@ class Engine:
         with self._changed:
             asleep, self._asleep = self._asleep, []
         if len(asleep) > 1:  # each may take a call to the system, and the pass need not wait for that
-            self._to_draw.put(partial(_wake, asleep))
+            self._drawers.put(partial(_wake, asleep))
         else:
             _wake(asleep)
 
     # ------------------------------------------------------------ drawing, on whichever thread
-
-    def _draw_all(self) -> None:
-        while (work := self._to_draw.get()) is not None:
-            work()
-            self._last_drawn = time.perf_counter()
-
-    def _help_drawing(self) -> None:
-        while self._help.acquire() and not self._closed:
-            try:
-                while (work := self._to_draw.get_nowait()) is not None:
-                    work()
-                self._to_draw.put(None)  # the end is not meant for helpers
-            except queue.Empty:
-                continue
 
     def _draw_lent(self, conversation: Conversation, lent: Lent) -> None:
         logits, done = lent
