@@ -15,8 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from golem_core import Columns, Graph, Weight
-from golem_core.cpu.device import CpuDevice, CpuPass
+from golem_core.cpu.device import CpuDevice
 from golem_core.cpu.library import Library
+from golem_core.cpu.passes import CpuPass
 from golem_core.cpu.target import Target
 from golem_core.files import TYPES
 

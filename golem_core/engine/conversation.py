@@ -120,14 +120,18 @@ class Conversation:
         drawn = self._chain.most
         return None if drawn is None else max(drawn, self.request.top_logprobs)
 
+    @property
+    def with_logprobs(self) -> bool:
+        """Whether log-probabilities are wanted."""
+        return self.request.logprobs or self.request.top_logprobs > 0
+
     def draw(self, logits: np.ndarray | Shortlist) -> tuple[Token, FinishReason | None]:
         """The next token, and why the answer ends with it if it does.
 
         `logits` is float32 (vocabulary,), or the `most` largest without the tokens that are never drawn; it is
         overwritten.  Raises what a sampler raises.
         """
-        request = self.request
-        wanted = request.logprobs or request.top_logprobs > 0
+        wanted = self.with_logprobs
         if isinstance(logits, Shortlist):
             return self._draw_listed(logits, wanted)
         logits[self._suppress] = -np.inf
@@ -141,7 +145,7 @@ class Conversation:
         if not wanted or self._untouched is None:
             return Token(token, text), reason
         table = LogProbs(self._untouched)
-        return Token(token, text, table.of(token), tuple(table.top(request.top_logprobs))), reason
+        return Token(token, text, table.of(token), tuple(table.top(self.request.top_logprobs))), reason
 
     def _draw_listed(self, row: Shortlist, wanted: bool) -> tuple[Token, FinishReason | None]:
         assert self._chain.most is not None

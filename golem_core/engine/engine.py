@@ -95,6 +95,7 @@ class Engine:
         self._queue: deque[Conversation] = deque()  # waiting for a slot, first come first served
         self._active: set[Conversation] = set()  # holding a slot
         self._ready: list[Conversation] = []  # those of the active with tokens to feed, the longest waiting first
+        self._arrived = 0.0  # when the last of them was drawn for
         self._cancelled = False  # some conversation may have been cancelled
         self._running = False  # a pass is
         self._asleep: list[Generation] = []  # whose readers are woken when the next pass starts
@@ -231,8 +232,8 @@ class Engine:
                 if self._ready:
                     now = time.perf_counter()
                     began = began or now
-                    wait = patience(len(self._ready), len(self._active), self._runner.last_seconds)
-                    timeout = began + wait - now
+                    since = now - began, now - max(began, self._arrived)
+                    timeout = patience(len(self._ready), len(self._active), self._runner.last_seconds, *since)
                     if timeout <= 0:
                         self._drawers.call_for_help()
                         self._running = True
@@ -391,6 +392,7 @@ class Engine:
         with self._changed:
             self._cancelled |= generation.ended
             self._ready.append(conversation)
+            self._arrived = time.perf_counter()
             # in between the first and the last, the engine would only wake up to wait on
             if len(self._ready) == 1 or len(self._ready) >= len(self._active) or self._cancelled:
                 self._changed.notify()

@@ -16,6 +16,7 @@ from golem_core.graph import Columns
 from golem_core.sampling import Shortlist
 
 if TYPE_CHECKING:
+    from golem_core.engine.conversation import Conversation
     from golem_core.engine.scheduler import Chunk
 
 
@@ -51,6 +52,7 @@ class Runner:
         """Of the largest logits of a row, how many the pass can list."""
         if prepare := getattr(compiled, "prepare_lists", None):
             self._listed = prepare(min(_MOST_LISTED, vocabulary), suppress)
+        self._log_totals: bool = getattr(compiled, "log_totals", True)
         self._debug = bool(os.environ.get("GOLEM_DEBUG_BATCHES"))
         self.last_seconds = 0.0
         self.column_seconds = 0.0
@@ -91,10 +93,15 @@ class Runner:
         """How many of the largest logits each scored column wants, 0 for whole rows; None if all want these."""
         if not self._listed:
             return None
-        wanted = [chunk.conversation.most or 0 for chunk in chunks if chunk.scored]
+        wanted = [self._most(chunk.conversation) for chunk in chunks if chunk.scored]
         wanted = [count if count <= self._listed else 0 for count in wanted]
         wanted += wanted[-1:] * (scored - len(wanted))
         return wanted if any(wanted) else None
+
+    def _most(self, conversation: Conversation) -> int:
+        """How many of the largest logits of its row say all that this conversation asks for; 0: the whole row must be
+        known."""
+        return 0 if conversation.with_logprobs and not self._log_totals else conversation.most or 0
 
     def keep(self, slot: int, count: int) -> None:
         """Of the tentative columns that ran last, the first `count` stand."""
@@ -113,11 +120,10 @@ def _rows(outputs: dict[str, np.ndarray], lists: Sequence[int]) -> list[Row]:
     whole = iter(logits)
     if not short:
         return list(whole)
+    totals = outputs["log_total"].tolist() if "log_total" in outputs else [None] * short
     listed = (
-        Shortlist(ids.copy(), values.copy(), float(total))
-        for ids, values, total in zip(
-            outputs["list_ids"], outputs["list_values"], outputs["log_total"].tolist(), strict=True
-        )
+        Shortlist(ids.copy(), values.copy(), total)
+        for ids, values, total in zip(outputs["list_ids"], outputs["list_values"], totals, strict=True)
     )
     return [next(listed) if count else next(whole) for count in lists]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from golem_core.engine.conversation import Conversation
 
-_LONGEST_WAIT = 0.005  # seconds; drawing for eight from a vocabulary of 262144 takes 3 ms
+_LONGEST_WAIT = 0.002  # seconds for the next one to come
 _LONGEST_HALT = 0.05  # seconds that reading a prompt may add to a pass that others draw from
 _LEAST_CHUNK = 16  # columns; devices read at a fraction of their speed with fewer
 
@@ -65,9 +65,11 @@ def plan(ready: Sequence[Conversation], width: int, reading: int | None = None) 
     return chunks
 
 
-def patience(ready: int, in_flight: int, last_pass: float) -> float:
-    """Seconds to wait for the conversations in flight that are not ready, given how long the last pass took.
+def patience(ready: int, in_flight: int, last_pass: float, since_first: float, since_last: float) -> float:
+    """Seconds to wait for the next of the conversations in flight that are not ready.
 
-    A pass costs little more for one column more, so an eighth of it is worth waiting.
+    `last_pass` is how long the last pass took, `since_first` and `since_last` are the seconds since the first and the
+    last of those that are ready came.  A pass costs little more for one column more, so an eighth of it is worth
+    waiting in all, if somebody comes every two milliseconds.
     """
-    return 0.0 if ready >= in_flight else min(last_pass / 8, _LONGEST_WAIT)
+    return 0.0 if ready >= in_flight else min(last_pass / 8 - since_first, _LONGEST_WAIT - since_last)

@@ -71,7 +71,8 @@ class Pass(Protocol):
 class ListingPass(Pass, Protocol):
     """A pass that finds the largest numbers of rows by itself, so that whole rows need not leave the device.
 
-    No pass has to be one.
+    No pass has to be one.  One with an attribute `log_totals` that is False leaves out "log_total", and whole rows are
+    asked for where log-probabilities are wanted.
     """
 
     def prepare_lists(self, most: int, without: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from golem_core.errors import BadRequest, GolemError
 from golem_core.sampling.params import SamplingParams
-from golem_core.sampling.rows import pick
+from golem_core.sampling.rows import draw
 from golem_core.sampling.shortlist import Shortlist
 
 if TYPE_CHECKING:
@@ -131,17 +131,14 @@ class SamplerChain:
         for name, sampler in self._samplers:
             sampler.apply(candidates)
             best = _best(candidates, f"sampler {name!r}", BadRequest)
-        index = best if self._generator is None else self._pick(candidates.logits, best)
+        if self._generator is None:
+            index = best
+        else:
+            index = draw(candidates.logits, candidates.logits[best], self._generator.random())
         token = index if candidates.ids is None else int(candidates.ids[index])
         for accept in self._accepting:
             accept(token)
         return token
-
-    def _pick(self, logits: np.ndarray, best: int) -> int:
-        assert self._generator is not None
-        logits -= logits[best]  # in place: fresh megabytes cost more than the arithmetic
-        np.exp(logits, out=logits)
-        return pick(logits, self._generator.random())
 
 
 def _best(candidates: Candidates, after: str, none_left: type[GolemError]) -> int:

@@ -6,8 +6,13 @@ row once or twice, by vectorised code, without sorting it and without copies of 
 
 from __future__ import annotations
 
+from math import exp
+
 import numpy as np
 
+NEAR = 16.0
+"""Nats below the peak of a row within which its entries are weighed first: those below weigh e^-16 of it at most."""
+_LONG = 4096  # entries; shorter rows are weighed whole
 _SMALLEST_CUT = 8192  # below this many values one partition of all of them is as quick
 _CHUNK = 16384  # exponentials summed at a time: they stay in cache
 _BLOCK = 512  # weights summed at a time when choosing
@@ -61,6 +66,39 @@ def exp_sum(values: np.ndarray, peak: float) -> float:
     for start in range(0, len(values), _CHUNK):
         total += float(np.exp(values[start : start + _CHUNK] - peak).sum(dtype=np.float64))
     return total
+
+
+def draw(logits: np.ndarray, peak: float, share: float) -> int:
+    """An index of `logits` (float32 (n,), overwritten), each with its probability by softmax.
+
+    `peak` is the largest logit, and `share` a random number, uniform in 0...1, that decides.
+
+    Most entries of a vocabulary weigh next to nothing together, and are the greater part of the work.  They can't have
+    more than a bound says.  As far as the share is certain to be that of the entries near the peak, it is stretched
+    out and chooses among these; only beyond that are all weighed, and what is left of the share decides, stretched
+    out again.
+    """
+    is_near = logits > peak - NEAR
+    if len(logits) < _LONG or np.count_nonzero(is_near) > len(logits) // 4:
+        return pick(_weights(logits, peak), share)
+    near = np.flatnonzero(is_near)
+    weights = _weights(logits[near], peak)
+    mass = float(weights.sum(dtype=np.float64))
+    certain = mass / (mass + (len(logits) - len(near)) * exp(-NEAR))
+    if share < certain:
+        return int(near[pick(weights, share / certain)])
+    others = _weights(logits, peak)
+    others[near] = 0
+    likely = mass / (mass + float(others.sum(dtype=np.float64)))
+    if share < likely:
+        return int(near[pick(weights, (share - certain) / (likely - certain))])
+    return pick(others, (share - likely) / (1 - likely))
+
+
+def _weights(logits: np.ndarray, peak: float) -> np.ndarray:
+    """exp(logits - peak), in place: fresh megabytes cost more than the arithmetic."""
+    logits -= peak
+    return np.exp(logits, out=logits)
 
 
 def pick(weights: np.ndarray, share: float) -> int:

@@ -15,12 +15,12 @@ class Shortlist:
 
     They descend, equal ones in ascending order of id.  A NaN counts as larger than every number, and tokens that are
     never drawn are not among them.  `log_total` is the natural logarithm of the sum of the exponentials of the whole
-    row without those tokens.
+    row without those tokens; None where nobody asks for log-probabilities.
     """
 
     ids: np.ndarray
     values: np.ndarray
-    log_total: float
+    log_total: float | None
 
     def first(self, count: int) -> Shortlist:
         """The `count` largest, in memory of their own; without those of minus infinity, except where all are."""
@@ -30,19 +30,20 @@ class Shortlist:
 
 
 class ListedLogProbs:
-    """The log-softmax of a row, of which a list is known; its values are not to be changed meanwhile."""
+    """The log-softmax of a row, of which a list and the total are known; its values are not to be changed meanwhile."""
 
     def __init__(self, row: Shortlist):
-        self._row = row
+        assert row.log_total is not None
+        self._row, self._log_total = row, row.log_total
 
     def of(self, token: int) -> float:
         """The log-probability of one token of the list."""
         (at,) = np.flatnonzero(self._row.ids == token)
-        return float(self._row.values[at]) - self._row.log_total
+        return float(self._row.values[at]) - self._log_total
 
     def top(self, count: int) -> list[tuple[int, float]]:
         """The `count` likeliest tokens and their log-probabilities, likeliest first, the lower id on ties."""
         row = self._row
         pairs = zip(row.ids.tolist(), row.values.tolist(), strict=True)
-        reachable = ((token, value - row.log_total) for token, value in pairs if value > -math.inf)
+        reachable = ((token, value - self._log_total) for token, value in pairs if value > -math.inf)
         return list(islice(reachable, max(count, 0)))

@@ -125,6 +125,25 @@ def test_more_likely_tokens_than_are_listed():
     assert not device.passes[0].asked
 
 
+def test_a_device_that_sums_nothing_up(monkeypatch):
+    """Rows come home whole where log-probabilities are wanted, and only there."""
+    run = Listing.run
+
+    def without_totals(self, columns, *, lists=None):
+        outputs = run(self, columns, lists=lists)
+        outputs.pop("log_total", None)
+        return outputs
+
+    monkeypatch.setattr(Listing, "run", without_totals)
+    monkeypatch.setattr(Listing, "log_totals", False, raising=False)
+    device = ListingDevice()
+    asked = [request(params(top_k=3, seed=1)), request(params(temperature=0), logprobs=True)]
+    for got, want in zip(answers(device, asked, ()), answers(Device(), asked, ()), strict=True):
+        assert_same(got, want)
+    both = [lists for lists in device.passes[0].asked if len(lists) == 2]
+    assert both and all(lists == [3, 0] for lists in both)
+
+
 def test_a_sampler_that_looks_at_everything_gets_everything():
     class Look:
         def apply(self, candidates):

@@ -94,8 +94,11 @@ def test_the_room_for_prompts_takes_a_twentieth_of_a_second():
     assert reading_room(512, 0.0) == 16  # nothing known yet
 
 
-def test_company_is_worth_an_eighth_of_a_pass_and_at_most_five_milliseconds():
-    assert patience(1, 1, 1.0) == 0
-    assert patience(3, 3, 1.0) == 0
-    assert patience(1, 2, 0.008) == pytest.approx(0.001)
-    assert patience(1, 2, 1.0) == 0.005
+def test_company_is_worth_an_eighth_of_a_pass_and_the_next_two_milliseconds():
+    assert patience(1, 1, 1.0, 0, 0) == 0
+    assert patience(3, 3, 1.0, 0, 0) == 0
+    assert patience(1, 2, 0.008, 0, 0) == pytest.approx(0.001)
+    assert patience(1, 2, 1.0, 0, 0) == 0.002
+    assert patience(2, 3, 1.0, 0.0015, 0.0005) == pytest.approx(0.0015)  # somebody came in between
+    assert patience(2, 3, 0.016, 0.0015, 0.0005) == pytest.approx(0.0005)
+    assert patience(2, 3, 1.0, 0.005, 0.002) == 0

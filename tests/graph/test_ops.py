@@ -7,55 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from golem_core import DeviceType, Graph, KVRing, Reference, Unsupported, plugins
-from golem_core.cpu.device import CpuDevice, CpuPass
-from golem_core.cpu.library import Library
-from golem_core.cpu.target import Target
+from golem_core import Graph, KVRing, Reference, Unsupported
+from golem_core.cpu.device import CpuDevice
+from golem_core.cpu.passes import CpuPass
 from golem_core.graph import ops
 from golem_core.graph.value import Op
 
+from .devices import IN_BYTES
 from .op_cases import CASES, Case
-
-OPENERS = {
-    "cpu": lambda: CpuDevice(threads=2, kv="f32"),
-    "cpu-one-thread": lambda: CpuDevice(threads=1, kv="f32"),
-    "cpu-half-kv": lambda: CpuDevice(threads=2, kv="f16"),
-}
-for _path in Target.host().paths[1:]:  # the host takes the first
-    OPENERS[f"cpu-{_path}"] = lambda path=_path: CpuDevice(
-        threads=2, kv="f16", library=Library(Target.host().on_path(path))
-    )
-
 
 LACKING = re.compile("has no kernels for (the ops|weights of type)")
 """How a device says what it has no kernels for; the core's own has them all."""
-
-
-IN_BYTES = {"cpu": lambda: CpuDevice(threads=2, kv="q8_0")}
-"""What keeps keys and values in 8 bits."""
-
-
-def installed() -> list[str]:
-    """The core's device in its variants, and every other device that is here."""
-    names = list(OPENERS)
-    for _, kind in plugins.installed().ask("golem_devices", DeviceType):
-        if kind.name == "cpu":
-            continue
-        try:
-            kind.probe()
-        except Unsupported:
-            continue
-        OPENERS[kind.name] = lambda kind=kind: kind.open({"vulkan-validate": True})
-        IN_BYTES[kind.name] = lambda kind=kind: kind.open({"vulkan-validate": True, "kv": "q8_0"})
-        names.append(kind.name)
-    return names
-
-
-@pytest.fixture(scope="module", params=installed())
-def device(request):
-    opened = OPENERS[request.param]()
-    yield opened
-    opened.close()
 
 
 def poison(compiled) -> None:

@@ -21,8 +21,9 @@ from golem_core.sampling import (
     SamplerStage,
     SamplingParams,
 )
+from golem_core.sampling import rows as long_rows
 from golem_core.sampling.penalties import TokenCounts
-from golem_core.sampling.rows import largest, pick
+from golem_core.sampling.rows import draw, largest, pick
 
 # Logits on a coarse grid: many ties, and no borderline that depends on the last bit.
 logit = st.integers(-40, 40).map(lambda n: n / 4)
@@ -174,6 +175,30 @@ def test_pick_is_the_first_index_whose_running_sum_exceeds_the_share(weights, si
 
 def test_pick_never_lands_behind_the_last_weight():
     assert pick(np.array([0.0, 1.0, 0.0] * 400 + [0.0] * 600, np.float32), 1.0) == 1198
+
+
+@pytest.mark.parametrize("near", [0.5, 3.0, 16.0, 100.0])
+def test_of_a_long_row_every_entry_has_its_share(near, monkeypatch):
+    """Whatever counts as near the peak: as many of evenly spaced shares fall to an entry as its probability says."""
+    monkeypatch.setattr(long_rows, "NEAR", near)
+    dice, shares = np.random.default_rng(3), 40_000
+    row = np.full(5000, -np.inf, np.float32)
+    row[::2] = dice.uniform(-18, -2, 2500)
+    row[[7, 1000, 4999]] = [0.0, -0.4, -1.0]
+    peak = row.max()
+    drawn = Counter(draw(row.copy(), peak, (i + 0.5) / shares) for i in range(shares))
+    likely = np.exp(row.astype(np.float64))
+    likely /= likely.sum()
+    counts = np.array([drawn[i] for i in range(len(row))])
+    assert np.abs(counts - shares * likely).max() < 4  # an entry has three stretches of shares at most
+    assert counts[row == -np.inf].sum() == 0
+
+
+def test_the_ends_of_the_share_draw_something_possible():
+    row = np.full(6000, -np.inf, np.float32)
+    row[[5, 300]] = [1.0, -30.0]
+    for share, drawn in ((0.0, 5), (0.5, 5), (1 - 1e-12, 5), (np.nextafter(1.0, 0.0), 300)):
+        assert draw(row.copy(), np.float32(1.0), share) == drawn
 
 
 def test_the_same_seed_draws_the_same_tokens_and_another_seed_others():

@@ -1,84 +1,17 @@
-"""Lists of the largest entries are those of the whole rows, whatever stands in these."""
+"""Whole rows and lists side by side, and answers from lists."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from golem_core import Columns, Graph, SamplingParams, Weight, open_model, plugins
+from golem_core import SamplingParams, open_model, plugins
 from golem_core.engine import Engine, GenerationRequest
 
-MOST = 128
-
-
-def rows_of(n: int) -> np.ndarray:
-    """float32 (9, n): random, tied and odd rows."""
-    dice = np.random.default_rng(n)
-    rows = dice.normal(size=(9, n)).astype(np.float32) * 4
-    rows[1] = np.round(rows[1])
-    rows[2] = 1.5
-    rows[3] = -np.inf
-    rows[4, ::7] = np.nan
-    rows[5] = np.sort(rows[5])
-    rows[6] = np.where(dice.random(n) < 0.5, np.float32(-0.0), np.float32(0.0))
-    rows[7] = np.where(np.arange(n) % 3 == 0, rows[7], -np.inf)
-    rows[8, n // 2] = np.inf
-    return rows
-
-
-def compiled(device, rows: np.ndarray, slots: int = 9):
-    g = Graph()
-    x = g.embed(Weight("table", "F32", rows.shape, rows.reshape(-1).view(np.uint8)))
-    g.output("logits", g.scale(g.take(x), by=1.0))
-    return device.compile(g, slots=slots, context=16, width=slots)
-
-
-def columns(tokens: list[int]) -> Columns:
-    n = len(tokens)
-    return Columns(tokens, np.zeros(n), np.arange(n), np.arange(n))
-
-
-def want(row: np.ndarray, count: int, without: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    kept = np.setdiff1d(np.arange(len(row)), without)
-    order = kept[np.lexsort((-row[kept], ~np.isnan(row[kept])))][:count]
-    return order, row[order]
-
-
-@pytest.mark.parametrize("without", [[], [0, 5, 31, 32, 250]], ids=["all", "some left out"])
-@pytest.mark.parametrize("n", [253, 4096, 20001])
-def test_lists_are_those_of_the_rows(device, n, without):
-    rows = rows_of(n)
-    run = compiled(device, rows)
-    assert run.prepare_lists(MOST, without) == MOST
-    for count in (1, 20, 64, 100, MOST):
-        found = run.run(columns(list(range(len(rows)))), lists=[count] * len(rows))
-        assert len(found["logits"]) == 0
-        for i, row in enumerate(rows):
-            ids, values = want(row, count, without)
-            got = found["list_values"][i, :count]
-            np.testing.assert_array_equal(got, values)
-            there = values > -np.inf
-            there |= np.isnan(values)
-            np.testing.assert_array_equal(found["list_ids"][i, :count][there], ids[there])
-    for i in (0, 1, 2, 5, 6, 7):
-        kept = np.delete(rows[i].astype(np.float64), without)
-        assert found["log_total"][i] == pytest.approx(np.log(np.exp(kept - kept.max()).sum()) + kept.max(), abs=1e-5)
-
-
-def test_other_rows_come_home_whole(device):
-    rows = rows_of(1000)
-    run = compiled(device, rows)
-    run.prepare_lists(40, [])
-    for lists in ([0, 5, 0, 0, 40, 1], [3, 0, 3, 0, 0, 0], [0] * 6, [2] * 6):
-        tokens = [0, 1, 2, 5, 6, 7]
-        found = run.run(columns(tokens), lists=lists)
-        picked = np.array(lists) > 0
-        np.testing.assert_array_equal(found["logits"], rows[tokens][~picked])
-        for i, token in enumerate(np.array(tokens)[picked]):
-            np.testing.assert_array_equal(found["list_values"][i, :2], want(rows[token], 2, [])[1])
-    np.testing.assert_array_equal(run.run(columns(tokens))["logits"], rows[tokens])
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+from graph.list_rows import columns, compiled, rows_of
 
 
 def test_every_choice_of_rows(device, monkeypatch):
@@ -92,16 +25,6 @@ def test_every_choice_of_rows(device, monkeypatch):
         got = run.run(columns([0, 1, 5, 7]), lists=lists)["logits"]
         np.testing.assert_array_equal(got, rows[[0, 1, 5, 7]][np.array(lists) == 0])
     assert len(run.downloads) <= 5
-
-
-def test_lists_that_were_not_prepared(device):
-    run = compiled(device, rows_of(64))
-    with pytest.raises(ValueError, match="no lists of 3 numbers were prepared for 1 scored columns"):
-        run.run(columns([0]), lists=[3])
-    assert run.prepare_lists(500, []) == 64
-    run.prepare_lists(2, [])
-    with pytest.raises(ValueError, match="no lists of 3 numbers"):
-        run.run(columns([0]), lists=[3])
 
 
 FIXTURE = Path(__file__).parents[2] / "golem-gemma" / "tests" / "fixtures"

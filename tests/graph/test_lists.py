@@ -1,0 +1,57 @@
+"""Lists of the largest entries are those of the whole rows, whatever stands in these, on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .list_rows import columns, compiled, rows_of, want
+
+MOST = 128
+
+
+@pytest.mark.parametrize("without", [[], [0, 5, 31, 32, 250]], ids=["all", "some left out"])
+@pytest.mark.parametrize("n", [253, 4096, 20001])
+def test_lists_are_those_of_the_rows(device, n, without):
+    rows = rows_of(n)
+    run = compiled(device, rows)
+    assert run.prepare_lists(MOST, without) == MOST
+    for count in (1, 20, 64, 100, MOST):
+        found = run.run(columns(list(range(len(rows)))), lists=[count] * len(rows))
+        assert len(found["logits"]) == 0
+        for i, row in enumerate(rows):
+            ids, values = want(row, count, without)
+            got = found["list_values"][i, :count]
+            np.testing.assert_array_equal(got, values)
+            there = values > -np.inf
+            there |= np.isnan(values)
+            np.testing.assert_array_equal(found["list_ids"][i, :count][there], ids[there])
+    if not getattr(run, "log_totals", True):
+        return
+    for i in (0, 1, 2, 5, 6, 7):
+        kept = np.delete(rows[i].astype(np.float64), without)
+        assert found["log_total"][i] == pytest.approx(np.log(np.exp(kept - kept.max()).sum()) + kept.max(), abs=1e-5)
+
+
+def test_other_rows_come_home_whole(device):
+    rows = rows_of(1000)
+    run = compiled(device, rows)
+    run.prepare_lists(40, [])
+    for lists in ([0, 5, 0, 0, 40, 1], [3, 0, 3, 0, 0, 0], [0] * 6, [2] * 6):
+        tokens = [0, 1, 2, 5, 6, 7]
+        found = run.run(columns(tokens), lists=lists)
+        picked = np.array(lists) > 0
+        np.testing.assert_array_equal(found["logits"], rows[tokens][~picked])
+        for i, token in enumerate(np.array(tokens)[picked]):
+            np.testing.assert_array_equal(found["list_values"][i, :2], want(rows[token], 2, [])[1])
+    np.testing.assert_array_equal(run.run(columns(tokens))["logits"], rows[tokens])
+
+
+def test_lists_that_were_not_prepared(device):
+    run = compiled(device, rows_of(64))
+    with pytest.raises(ValueError, match="no lists of 3 numbers were prepared for 1 scored columns"):
+        run.run(columns([0]), lists=[3])
+    assert run.prepare_lists(500, []) == 64
+    run.prepare_lists(2, [])
+    with pytest.raises(ValueError, match="no lists of 3 numbers"):
+        run.run(columns([0]), lists=[3])
