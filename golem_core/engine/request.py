@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 from golem_core.engine.media import Span
@@ -52,6 +53,8 @@ class GenerationRequest:
 def check(request: GenerationRequest, vocabulary: int, context: int, slots: int) -> None:
     """Raises BadRequest for what `Engine.submit` refuses, `context` positions being divided among `slots`."""
     prompt = request.prompt
+    if isinstance(prompt, str):
+        raise BadRequest("the prompt is text; a request of the engine has its tokens", param="prompt")
     if not prompt:
         raise BadRequest("the prompt is empty", param="prompt")
     check_room(len(prompt), context, slots)
@@ -68,6 +71,8 @@ def check(request: GenerationRequest, vocabulary: int, context: int, slots: int)
     if min(text) < 0 or max(text) >= vocabulary:
         wrong = next(token for token in text if not 0 <= token < vocabulary)
         raise BadRequest(f"the prompt has the token {wrong}; the vocabulary ends at {vocabulary - 1}", param="prompt")
+    if not isinstance(request.max_tokens, Integral):
+        raise BadRequest(f"max_tokens={request.max_tokens!r}: expected a whole number", param="max_tokens")
     if request.max_tokens < 1:
         raise BadRequest(f"max_tokens must be at least 1, not {request.max_tokens}", param="max_tokens")
 

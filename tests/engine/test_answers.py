@@ -208,7 +208,10 @@ def test_a_width_below_the_device_s_cuts_the_chunks():
         (greedy([]), "empty"),
         (greedy([1, VOCABULARY]), str(VOCABULARY)),
         (greedy([-1]), "-1"),
-        (greedy([1], 0), "max_tokens"),
+        (GenerationRequest("one two", 3), "the prompt is text"),  # type: ignore[arg-type]
+        (greedy([1], 0), "max_tokens must be at least 1, not 0"),
+        (greedy([1], "x"), "max_tokens='x': expected a whole number"),
+        (greedy([1], 2.5), "max_tokens=2.5: expected a whole number"),
         (GenerationRequest([1], 1, SamplingParams(logit_bias={VOCABULARY: 1.0})), "logit_bias"),
     ],
 )
