@@ -90,11 +90,14 @@ class Prompts:
         self._file.close()
 
 
-def ask(server: _servers.Server, prompt: Prompt, tokens: int, stream: Stream) -> None:
-    """Send one request and read its answer to the end."""
+CUTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05}
+"""What a draw leaves out, on both sides, where the temperature isn't 0."""
+
+
+def ask(server: _servers.Server, prompt: Prompt, asked: dict[str, Any], stream: Stream) -> None:
+    """Send one request, with the fields `asked`, and read its answer to the end."""
     body: dict[str, Any] = {
-        "max_tokens": tokens,
-        "temperature": 0.0,
+        **asked,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -120,11 +123,11 @@ def _texts(event: dict[str, Any]) -> Iterator[str]:
         yield choice.get("text") or choice.get("delta", {}).get("content") or ""
 
 
-def together(server: _servers.Server, prompts: list[Prompt], tokens: int) -> list[Stream]:
+def together(server: _servers.Server, prompts: list[Prompt], asked: dict[str, Any]) -> list[Stream]:
     """One client for each prompt, all at the same time."""
     streams = [Stream() for _ in prompts]
     clients = [
-        threading.Thread(target=ask, args=(server, prompt, tokens, stream), daemon=True)
+        threading.Thread(target=ask, args=(server, prompt, asked, stream), daemon=True)
         for prompt, stream in zip(prompts, streams, strict=True)
     ]
     for client in clients:
@@ -147,6 +150,8 @@ def run(path: Path, options: Any) -> dict[str, Any]:
     slots = max(options.slots, *options.clients)
     size = {"slots": slots, "context": options.length * 2 + options.tokens + 128, "threads": options.threads}
     quiet = Quiet(options.quiet)
+    asked = {"max_tokens": options.tokens, "temperature": options.temperature}
+    asked |= CUTS if options.temperature else {}
     results: list[dict[str, Any]] = []
     with ExitStack() as stack:
         prompts = Prompts(path, options.length)
@@ -155,13 +160,13 @@ def run(path: Path, options: Any) -> dict[str, Any]:
         theirs = stack.enter_context(_servers.peer(python, path, flash=options.flash, **size))
         sides = (ours, theirs)
         for side in sides:
-            together(side, [prompts.make("warm-up")], 8)
+            together(side, [prompts.make("warm-up")], {"max_tokens": 8, "temperature": 0.0})
         streams: dict[tuple[int, str], list[list[Stream]]] = {}
         for number in range(options.rounds):
             for clients in options.clients:
                 given = [prompts.make(f"{number} {clients} {client}") for client in range(clients)]
                 for side in _figures.in_turn(sides, number):
-                    act = partial(together, side, given, options.tokens)
+                    act = partial(together, side, given, asked)
                     seen = quiet.measure(act, lambda: [each.process for each in sides])
                     _figures.progress(f"round {number + 1}, {clients} clients, {side.name}: {rate(seen):.1f}")
                     streams.setdefault((clients, side.name), []).append(seen)
@@ -188,6 +193,7 @@ def run(path: Path, options: Any) -> dict[str, Any]:
         "threads": options.threads,
         "slots": slots,
         "tokens": options.tokens,
+        "temperature": options.temperature,
         "rounds": options.rounds,
         "flash": options.flash,
         "results": results,
@@ -245,6 +251,7 @@ def main() -> None:
     parser.add_argument("--clients", type=_figures.counts, default=[1, 2, 4, 8], help="default 1,2,4,8")
     parser.add_argument("--slots", type=_figures.positive, default=8, help="slots of each server (default 8)")
     parser.add_argument("--tokens", type=_figures.positive, default=64, help="tokens of an answer (default 64)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of draws (default 0: the likeliest token)")
     parser.add_argument("--length", type=_figures.positive, default=32, help="tokens of a message (default 32)")
     parser.add_argument("--flash", choices=("on", "off", "auto"), default="auto", help="llama.cpp's flash attention")
     options = parser.parse_args()
