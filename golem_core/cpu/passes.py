@@ -138,10 +138,15 @@ class CpuPass:
 
     def prepare_lists(self, most: int, without: Sequence[int]) -> int:
         """Gets ready to list the largest entries of "logits", at most `most` of a row, without the entries `without`;
-        how many it will list."""
+        how many it will list.
+
+        Raises ValueError for entries `without` that no row has.
+        """
         logits = self.graph.outputs.get("logits")
         if logits is None or logits.rows != SCORED:
             return 0
+        if not all(0 <= entry < logits.size for entry in without):
+            raise ValueError(f"an entry to leave out lies outside the {logits.size} of a row")
         most = min(most, MOST, logits.size)
         count = self.counts[SCORED].ctypes.data
         self.lists = [

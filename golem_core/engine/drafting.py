@@ -182,6 +182,9 @@ def _graph(model: ChatModel, build: Callable[[], Graph]) -> Graph:
             f"the graph of {model.architecture!r}: the output 'logits' has the shape {shape}, and the model "
             f"a vocabulary of {model.vocab_size}"
         )
+    beyond = [token for token in model.suppress if not 0 <= token < model.vocab_size]
+    if beyond:
+        raise GolemError(f"{model.name}: the token {beyond[0]} to suppress lies outside its {model.vocab_size} tokens")
     return graph
 
 

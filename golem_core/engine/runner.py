@@ -87,7 +87,7 @@ class Runner:
                 file=sys.stderr,
                 flush=True,
             )
-        return _rows(outputs, lists or [0] * len(columns.scored)), outputs
+        return _rows(outputs, lists or [0] * len(columns.scored), self._log_totals), outputs
 
     def _lists(self, chunks: Sequence[Chunk], scored: int) -> list[int] | None:
         """How many of the largest logits each scored column wants, 0 for whole rows; None if all want these."""
@@ -112,7 +112,7 @@ class Runner:
         return self._lender.lend(self._buffer, rows, slots)
 
 
-def _rows(outputs: dict[str, np.ndarray], lists: Sequence[int]) -> list[Row]:
+def _rows(outputs: dict[str, np.ndarray], lists: Sequence[int], log_totals: bool) -> list[Row]:
     """What there is of each scored column.  Raises ValueError where a device gives another number of rows."""
     logits, short = outputs["logits"], sum(map(bool, lists))
     if len(logits) != len(lists) - short:
@@ -120,7 +120,7 @@ def _rows(outputs: dict[str, np.ndarray], lists: Sequence[int]) -> list[Row]:
     whole = iter(logits)
     if not short:
         return list(whole)
-    totals = outputs["log_total"].tolist() if "log_total" in outputs else [None] * short
+    totals = outputs["log_total"].tolist() if log_totals else [None] * short
     listed = (
         Shortlist(ids.copy(), values.copy(), total)
         for ids, values, total in zip(outputs["list_ids"], outputs["list_values"], totals, strict=True)

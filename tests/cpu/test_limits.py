@@ -91,6 +91,16 @@ def test_a_token_without_a_row_is_refused() -> None:
             compiled.run(Columns(np.array([0, token]), np.arange(2), np.zeros(2, np.int64), np.array([0])))
 
 
+def test_lists_leave_out_nothing_that_no_row_has() -> None:
+    graph = Graph()
+    graph.output("logits", graph.take(graph.embed(random_weight(np.random.default_rng(0), "table", "F32", 5, 32))))
+    compiled = CpuDevice(threads=1).compile(graph, context=16, width=4)
+    assert compiled.prepare_lists(128, [0, 31]) == 32
+    for entry in (-1, 32, 10**9):
+        with pytest.raises(ValueError, match="lies outside the 32 of a row"):
+            compiled.prepare_lists(4, [3, entry])
+
+
 @pytest.mark.parametrize("place", ["matrix", "table", "rows", "vector"])
 def test_codes_that_are_no_numbers_are_refused_by_the_weights_name(place):
     def weight(*shape: int) -> Weight:

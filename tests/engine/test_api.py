@@ -184,6 +184,13 @@ def test_a_graph_without_logits_or_with_others_is_refused_as_the_model_is_loaded
         Engine(model(build=lambda: None), Device(), context=64)
 
 
+@pytest.mark.parametrize("token", [-1, VOCABULARY])
+def test_a_token_to_suppress_that_the_model_has_not_is_refused_as_it_is_loaded(token):
+    told = f"the token {token} to suppress lies outside its {VOCABULARY} tokens"
+    with pytest.raises(GolemError, match=told):
+        Engine(model(suppress=(3, token)), Device(), context=64)
+
+
 def test_a_text_in_place_of_token_ids_is_told(plugin, file):
     with golem_core.load(file, device="abacus", context=64) as loaded, pytest.raises(BadRequest, match=r"tokenize\(\)"):
         loaded.generate("hi")  # type: ignore[arg-type]

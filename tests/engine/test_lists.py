@@ -144,6 +144,20 @@ def test_a_device_that_sums_nothing_up(monkeypatch):
     assert both and all(lists == [3, 0] for lists in both)
 
 
+@pytest.mark.parametrize("changes", [{}, {"logprobs": True}])
+def test_a_device_that_forgets_the_total(monkeypatch, changes):
+    run = Listing.run
+
+    def forgetful(self, columns, *, lists=None):
+        outputs = run(self, columns, lists=lists)
+        outputs.pop("log_total", None)
+        return outputs
+
+    monkeypatch.setattr(Listing, "run", forgetful)
+    with engine(ListingDevice()) as running, pytest.raises(GolemError, match="failed on the device: 'log_total'"):
+        list(running.submit(request(params(temperature=0), **changes)))
+
+
 def test_a_sampler_that_looks_at_everything_gets_everything():
     class Look:
         def apply(self, candidates):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from golem_core import Graph, Weight
+
 from .list_rows import columns, compiled, rows_of, want
 
 MOST = 128
@@ -55,3 +57,40 @@ def test_lists_that_were_not_prepared(device):
     run.prepare_lists(2, [])
     with pytest.raises(ValueError, match="no lists of 3 numbers"):
         run.run(columns([0]), lists=[3])
+
+
+def test_lists_of_one_buffer_stay_while_the_other_is_written(device):
+    rows = rows_of(1000)
+    run = compiled(device, rows)
+    run.prepare_lists(40, [])
+    if getattr(run, "buffers", 1) < 2:
+        pytest.skip("one buffer")
+    for tokens in ([0, 1, 5], [6, 7, 2], [7, 0, 6]):
+        others = tokens[::-1]
+        first = run.run(columns(tokens), 0, lists=[40, 0, 7])
+        second = run.run(columns(others), 1, lists=[0, 9, 40])
+        np.testing.assert_array_equal(first["logits"], rows[tokens[1:2]])
+        np.testing.assert_array_equal(second["logits"], rows[others[:1]])
+        for i, (found, at, token) in enumerate(
+            [(first, 0, tokens[0]), (first, 1, tokens[2]), (second, 0, others[1]), (second, 1, others[2])]
+        ):
+            count = [40, 7, 9, 40][i]
+            ids, values = want(rows[token], count, [])
+            np.testing.assert_array_equal(found["list_values"][at, :count], values)
+            np.testing.assert_array_equal(found["list_ids"][at, :count], ids)
+
+
+def test_rows_that_are_not_only_the_scored_ones_are_not_listed(device):
+    g = Graph()
+    g.output("logits", g.scale(g.embed(Weight("t", "F32", (4, 32), np.zeros(4 * 32 * 4, np.uint8))), by=1.0))
+    assert device.compile(g, slots=2, context=16, width=2).prepare_lists(8, []) == 0
+    g = Graph()
+    g.output("embedding", g.take(g.embed(Weight("t", "F32", (4, 32), np.zeros(4 * 32 * 4, np.uint8)))))
+    assert device.compile(g, slots=2, context=16, width=2).prepare_lists(8, []) == 0
+
+
+def test_a_number_of_lists_that_is_not_that_of_the_rows(device):
+    run = compiled(device, rows_of(64))
+    run.prepare_lists(3, [])
+    with pytest.raises(ValueError, match="no lists of 3 numbers were prepared for 1 scored columns"):
+        run.run(columns([0]), lists=[3, 3])
