@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golem_core.engine import GenerationRequest
+from golem_core.engine import engine as engines
 from golem_core.errors import GolemError
 from golem_core.sampling import STAGES, SamplerStage, SamplingParams
 
@@ -257,6 +258,27 @@ def test_a_slow_sampler_holds_up_nobody():
         assert not slow.ended
         gate.set()
         assert ids(slow) == continuation(other, 5, 8)
+
+
+def test_whoever_comes_makes_the_engine_wait_for_the_next(monkeypatch):
+    """The time since the last one came starts again with each; that since the first does not."""
+    waits = []
+
+    def patience(ready, in_flight, last_pass, since_first, since_last):
+        waits.append((ready, since_first, since_last))
+        return 0.0 if ready >= in_flight else 0.0005
+
+    class Dawdling:
+        def apply(self, candidates):
+            time.sleep(0.004)
+
+    monkeypatch.setattr(engines, "patience", patience)
+    stages = [*STAGES, SamplerStage("dawdling", 35, lambda params, context: Dawdling())]
+    with engine(slots=4, context=256, stages=stages) as running:
+        for generation in [running.submit(greedy(long_answer(i), 20)) for i in range(4)]:
+            assert len(ids(generation)) == 20
+    assert all(0 <= last <= first for _, first, last in waits)
+    assert max(first - last for ready, first, last in waits if ready > 1) > 0.001
 
 
 def test_closing_ends_everything_as_cancelled_and_refuses_more():

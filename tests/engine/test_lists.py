@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_device import VOCABULARY, Device, Pass, engine
+from fake_device import VOCABULARY, Device, Pass, continuation, engine, graph
 
-from golem_core.engine import GenerationRequest
+from golem_core.engine import GenerationRequest, drafting
+from golem_core.engine.roles import Drafting
+from golem_core.engine.runner import Runner
+from golem_core.engine.scheduler import Chunk
 from golem_core.errors import GolemError
-from golem_core.sampling import STAGES, SamplerStage, SamplingParams
+from golem_core.sampling import STAGES, SamplerStage, SamplingParams, Shortlist
 
 LISTED = 12
 PROMPT = [5, 17, 40]
@@ -54,6 +58,8 @@ class Listing(Pass):
 @dataclass
 class ListingDevice(Device):
     def compile(self, graph, *, slots, context, width=None, scored=1, tentative=0):
+        if graph == "guess":
+            return self.oracle
         compiled = Listing(slots, context, min(self.width, width or self.width), self.window, self.spare)
         self.passes.append(compiled)
         return compiled
@@ -125,7 +131,8 @@ def test_more_likely_tokens_than_are_listed():
     assert not device.passes[0].asked
 
 
-def test_a_device_that_sums_nothing_up(monkeypatch):
+@pytest.mark.parametrize("changes", [{"logprobs": True}, {"top_logprobs": 2}])
+def test_a_device_that_sums_nothing_up(monkeypatch, changes):
     """Rows come home whole where log-probabilities are wanted, and only there."""
     run = Listing.run
 
@@ -137,11 +144,44 @@ def test_a_device_that_sums_nothing_up(monkeypatch):
     monkeypatch.setattr(Listing, "run", without_totals)
     monkeypatch.setattr(Listing, "log_totals", False, raising=False)
     device = ListingDevice()
-    asked = [request(params(top_k=3, seed=1)), request(params(temperature=0), logprobs=True)]
+    asked = [request(params(top_k=3, seed=1)), request(params(temperature=0), **changes)]
     for got, want in zip(answers(device, asked, ()), answers(Device(), asked, ()), strict=True):
         assert_same(got, want)
     both = [lists for lists in device.passes[0].asked if len(lists) == 2]
     assert both and all(lists == [3, 0] for lists in both)
+
+
+def test_every_column_of_guesses_is_listed(monkeypatch):
+    monkeypatch.setattr(drafting, "cost", lambda compiled, columns: 1.0)
+    device = ListingDevice()
+    answer = continuation(PROMPT, 30, device.window, past_end=True)
+    device.oracle.tokens = PROMPT + answer
+    told = Drafting(graph, lambda: "guess")  # type: ignore[arg-type, return-value]
+    with engine(device, drafting=told, draft_n=2) as running:
+        generation = running.submit(request(params(temperature=0)))
+        assert [token.id for token in generation] == answer
+    assert 0 < generation.confirmed < generation.guessed
+    asked = device.passes[0].asked
+    assert {tuple(lists) for lists in asked} == {(1,), (1, 1), (1, 1, 1)}
+
+
+def test_lists_outlive_the_memory_that_a_device_uses_again():
+    ids, values = np.arange(LISTED, dtype=np.int32)[None], np.linspace(3, 1, LISTED, dtype=np.float32)[None]
+
+    class Reusing(Listing):
+        def run(self, columns, *, lists=None):
+            rows = np.zeros((0, VOCABULARY), np.float32)
+            return {"logits": rows, "list_ids": ids, "list_values": values, "log_total": np.ones(1, np.float32)}
+
+    conversation = SimpleNamespace(
+        slot=SimpleNamespace(index=0), position=0, whole=[], waiting=3, most=2, with_logprobs=False,
+        rows=lambda count: [], upcoming=lambda count: PROMPT[:count],
+    )  # fmt: skip
+    runner = Runner(Reusing(1, 64, 8, 8, 0), 1, VOCABULARY)
+    (row,), _ = runner.run([Chunk(conversation, 3)])  # type: ignore[arg-type]
+    assert isinstance(row, Shortlist)
+    ids[:], values[:] = 7, 0
+    assert row.ids[:3].tolist() == [0, 1, 2] and row.values[0] == 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"logprobs": True}])

@@ -94,3 +94,13 @@ def test_a_number_of_lists_that_is_not_that_of_the_rows(device):
     run.prepare_lists(3, [])
     with pytest.raises(ValueError, match="no lists of 3 numbers were prepared for 1 scored columns"):
         run.run(columns([0]), lists=[3, 3])
+
+
+def test_rows_that_are_listed_side_by_side_do_not_mix(device):
+    rows = np.random.default_rng(0).normal(size=(64, 63)).astype(np.float32)
+    run = compiled(device, rows, slots=64)
+    run.prepare_lists(63, [])
+    order = np.argsort(-rows, axis=1, kind="stable")
+    for _ in range(50):
+        found = run.run(columns(list(range(64))), lists=[63] * 64)
+        np.testing.assert_array_equal(found["list_ids"], order)
