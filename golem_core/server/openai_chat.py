@@ -15,7 +15,7 @@ from litestar import Request, Response, post
 from msgspec import Meta
 
 from golem_core.server.chat_request import Asked, ChatRequest, prepare
-from golem_core.server.errors import Refusal
+from golem_core.server.errors import Refusal, openai_envelope
 from golem_core.server.guard import is_relayed
 from golem_core.server.openapi import described
 from golem_core.server.sse import DONE, PING, event
@@ -178,7 +178,7 @@ class _Chunks:
         return out + DONE
 
     def failure(self, refusal: Refusal) -> bytes:
-        return event({"error": {"message": refusal.message, "type": refusal.type, "code": refusal.code}})
+        return event(openai_envelope(refusal))
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
         return event(Chunk(**self.base, choices=[ChunkChoice(delta, reason)]))

@@ -243,7 +243,8 @@ def test_a_failure_after_the_start_is_an_error_event_and_the_end(live) -> None:
     live.engine.fail_at = 3
     *chunks, last = events(live.chat(stream=True))
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "use"
-    assert last["error"]["type"] == "server_error"
+    assert set(last["error"]) == {"message", "type", "param", "code"}
+    assert last["error"]["type"] == "server_error" and last["error"]["param"] is None
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
     client = openai.OpenAI(base_url=f"{live.url}/v1", api_key="any", max_retries=0)
     with pytest.raises(openai.APIError):
