@@ -141,7 +141,7 @@ class CpuDevice:
         for w in {a.weight for a in args if isinstance(a, Table)}:
             refuse_nan(w)
         new = [w for w in dict.fromkeys(a.weight for a in args if isinstance(a, Matrix)) if w not in self.matrices]
-        self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps} | {"list_largest"})
+        self.library.load({f"repack_{w.type}" for w in new} | {s.kernel for s in plan.steps})
         total, done, waiting = sum(w.nbytes for w in new), 0, 0
         steps: list[Step] = []
         rooms = together([repacked_bytes(w) for w in new])

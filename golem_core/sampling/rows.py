@@ -78,10 +78,9 @@ def draw(logits: np.ndarray, peak: float, share: float) -> int:
     out and chooses among these; only beyond that are all weighed, and what is left of the share decides, stretched
     out again.
     """
-    is_near = logits > peak - NEAR
-    if len(logits) < _LONG or np.count_nonzero(is_near) > len(logits) // 4:
+    near = _near(logits, peak) if len(logits) >= _LONG else None
+    if near is None:
         return pick(_weights(logits, peak), share)
-    near = np.flatnonzero(is_near)
     weights = _weights(logits[near], peak)
     mass = float(weights.sum(dtype=np.float64))
     certain = mass / (mass + (len(logits) - len(near)) * exp(-NEAR))
@@ -93,6 +92,12 @@ def draw(logits: np.ndarray, peak: float, share: float) -> int:
     if share < likely:
         return int(near[pick(weights, (share - certain) / (likely - certain))])
     return pick(others, (share - likely) / (1 - likely))
+
+
+def _near(logits: np.ndarray, peak: float) -> np.ndarray | None:
+    """Ascending indices of the entries near the peak; None where they are so many that weighing all is as quick."""
+    is_near = logits > peak - NEAR
+    return None if np.count_nonzero(is_near) > len(logits) // 4 else np.flatnonzero(is_near)
 
 
 def _weights(logits: np.ndarray, peak: float) -> np.ndarray:

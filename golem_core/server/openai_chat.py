@@ -15,9 +15,9 @@ from litestar import Request, Response, post
 from msgspec import Meta
 
 from golem_core.server.chat_request import Asked, ChatRequest, prepare
-from golem_core.server.errors import Refusal, openai_envelope
 from golem_core.server.guard import is_relayed
 from golem_core.server.openapi import described
+from golem_core.server.refusal import Refusal, openai_envelope
 from golem_core.server.sse import DONE, PING, event
 from golem_core.server.streaming import streamed, whole
 from golem_core.server.tools import numbered

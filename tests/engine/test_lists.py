@@ -65,6 +65,19 @@ class ListingDevice(Device):
         return compiled
 
 
+@pytest.fixture
+def no_totals(monkeypatch):
+    """Lists come without what their rows sum up to."""
+    run = Listing.run
+
+    def without(self, columns, *, lists=None):
+        outputs = run(self, columns, lists=lists)
+        outputs.pop("log_total", None)
+        return outputs
+
+    monkeypatch.setattr(Listing, "run", without)
+
+
 def params(**changes) -> SamplingParams:
     return SamplingParams(**({"temperature": 0.9, "seed": 11} | changes))
 
@@ -132,16 +145,9 @@ def test_more_likely_tokens_than_are_listed():
 
 
 @pytest.mark.parametrize("changes", [{"logprobs": True}, {"top_logprobs": 2}])
+@pytest.mark.usefixtures("no_totals")
 def test_a_device_that_sums_nothing_up(monkeypatch, changes):
     """Rows come home whole where log-probabilities are wanted, and only there."""
-    run = Listing.run
-
-    def without_totals(self, columns, *, lists=None):
-        outputs = run(self, columns, lists=lists)
-        outputs.pop("log_total", None)
-        return outputs
-
-    monkeypatch.setattr(Listing, "run", without_totals)
     monkeypatch.setattr(Listing, "log_totals", False, raising=False)
     device = ListingDevice()
     asked = [request(params(top_k=3, seed=1)), request(params(temperature=0), **changes)]
@@ -185,15 +191,8 @@ def test_lists_outlive_the_memory_that_a_device_uses_again():
 
 
 @pytest.mark.parametrize("changes", [{}, {"logprobs": True}])
-def test_a_device_that_forgets_the_total(monkeypatch, changes):
-    run = Listing.run
-
-    def forgetful(self, columns, *, lists=None):
-        outputs = run(self, columns, lists=lists)
-        outputs.pop("log_total", None)
-        return outputs
-
-    monkeypatch.setattr(Listing, "run", forgetful)
+@pytest.mark.usefixtures("no_totals")
+def test_a_device_that_forgets_the_total(changes):
     with engine(ListingDevice()) as running, pytest.raises(GolemError, match="failed on the device: 'log_total'"):
         list(running.submit(request(params(temperature=0), **changes)))
 

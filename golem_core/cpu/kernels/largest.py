@@ -24,12 +24,11 @@ from golem_core.cpu.library import kernel
 
 BLOCK = 64
 """Entries that are looked at together: only of a block with a large enough one, each is compared."""
-
 FINITE = 3.4028234e38
 """The largest number of float32."""
 
 
-def insert(values: Traced, ids: Traced, count: Traced, x: Traced, id: Traced) -> None:
+def insert(values: Traced, ids: Traced, count: Traced, x: Traced, entry: Traced) -> None:
     """Puts x into `count` descending values in place of the last, behind those that equal it."""
     at = Var(count - 1)
     repeat_while(
@@ -37,7 +36,7 @@ def insert(values: Traced, ids: Traced, count: Traced, x: Traced, id: Traced) ->
         lambda: move(values, ids, at),
     )
     store(values + at * 4, x)
-    store(ids + at * 4, id.to("i32"))
+    store(ids + at * 4, entry.to("i32"))
 
 
 def move(values: Traced, ids: Traced, at: Var) -> None:
@@ -51,8 +50,8 @@ def list_largest(a: Traced, thread: Traced, threads: Traced) -> None:
     """Of each row of n numbers for which `wanted` isn't 0: its `wanted` largest in `values` and `ids`, descending,
     equal ones in the order in which they stand.
 
-    Entries `without` are overwritten with minus infinity.  Where a row has a NaN or infinity its number in `odd`, float
-    32, isn't 0, and the list says nothing.  `room`: 4 * BLOCK bytes for each thread.
+    Entries `without` are overwritten with minus infinity.  Where a row has a NaN or infinity its number in `odd`,
+    float32, isn't 0, and the list says nothing.  `room`: 4 * BLOCK bytes for each thread.
     """
     x, stride, n, wanted, without, left_out, values, ids, list_stride, odd, room, count, counter = arguments(a, 13)
     room = room + thread * (4 * BLOCK)
@@ -69,6 +68,7 @@ def list_largest(a: Traced, thread: Traced, threads: Traced) -> None:
 
 
 def list_row(x: Traced, n: Traced, most: Traced, values: Traced, ids: Traced, room: Traced) -> Traced:
+    """Lists the row at x; what `odd` has of it."""
     whole = n // BLOCK
     for i in loop(BLOCK):  # what is beyond the last whole block, filled up
         at = whole * BLOCK + i
