@@ -264,7 +264,7 @@ def test_a_text_of_megabytes_is_cut_or_refused_soon(served):
     assert time.perf_counter() - began < 5
 
 
-def test_requests_that_arrive_together_share_passes(served, capfd):
+def test_requests_that_arrive_together_share_passes(served, printed):
     device = served.device
     device.running.clear()
     device.go.clear()
@@ -283,11 +283,7 @@ def test_requests_that_arrive_together_share_passes(served, capfd):
     for thread in threads:
         thread.join()
     assert len(answers) == 9 and len(device.passes) <= before + 3
-    told, end = "", time.monotonic() + 5
-    while told.count("POST") < 9 and time.monotonic() < end:
-        time.sleep(0.005)
-        told += capfd.readouterr().err
-    assert told.count(" — 1 text, queued ") == 8
+    assert sum(" — 1 text, queued " in line for line in printed.lines(9, "POST")) == 8
 
 
 def test_who_hangs_up_while_queued_costs_no_pass(served):
@@ -390,10 +386,6 @@ def test_the_document_describes_the_endpoints(served):
         assert paths[path]["post"]["requestBody"]
 
 
-def test_the_log_tells_texts_and_positions(served, capfd):
+def test_the_log_tells_texts_and_positions(served, printed):
     served.openai(["a", "b"])
-    told, end = "", time.monotonic() + 5
-    while "POST" not in told and time.monotonic() < end:  # the line is written after the answer
-        time.sleep(0.005)
-        told += capfd.readouterr().err
-    assert re.search(r" — 2 texts, (queued \S+, )?6 positions in ", told)
+    assert re.search(r" — 2 texts, (queued \S+, )?6 positions in ", printed.lines(begin="POST")[0])

@@ -33,37 +33,32 @@ def test_durations_are_written_as_go_writes_them(seconds, text) -> None:
     assert duration(seconds) == text
 
 
-def lines(capfd) -> list[str]:
-    time.sleep(0.1)
-    return capfd.readouterr().err.splitlines()
-
-
 TIME = r"(?:\d+µs|\d+ms|[\d.]+s|0s)"
 
 
-def test_an_answer_says_where_the_time_went(live, capfd) -> None:
+def test_an_answer_says_where_the_time_went(live, printed) -> None:
     size = len(live.chat(max_tokens=3).content)
-    [line] = lines(capfd)
+    [line] = printed.lines()
     shape = rf"POST /v1/chat/completions 200 {size} bytes in {TIME} — slot 0(?:, queued {TIME})? — 10 prompt in {TIME} "
     shape += rf"\([\d.]+/s\), 3 drawn in {TIME} \(\d+\.\d\d/s\), length"
     assert re.fullmatch(shape, line), line
 
 
-def test_a_refusal_ends_with_its_reason(live, capfd) -> None:
+def test_a_refusal_ends_with_its_reason(live, printed) -> None:
     live.chat(n=2)
     live.client.get("/nothing?x=1")
-    first, second = lines(capfd)
+    first, second = printed.lines(2)
     assert re.fullmatch(rf"POST /v1/chat/completions 400 \d+ bytes in {TIME}: n: 2 answers .*", first), first
     assert re.fullmatch(rf"GET /nothing 404 \d+ bytes in {TIME}: there is no GET /nothing here", second), second
 
 
-def test_a_line_stays_one_line_whatever_the_path(live, capfd) -> None:
+def test_a_line_stays_one_line_whatever_the_path(live, printed) -> None:
     live.client.get("/a%0ab%1b[31m")
-    [line] = lines(capfd)
+    [line] = printed.lines()
     assert line.startswith("GET /a%0ab%1b[31m 404") or line.startswith("GET /a%0ab%1b%5B31m 404")
 
 
-def test_waiting_for_a_slot_is_told(live, capfd) -> None:
+def test_waiting_for_a_slot_is_told(live, printed) -> None:
     import threading
 
     live.engine.prompt_delay = 0.1
@@ -72,7 +67,7 @@ def test_waiting_for_a_slot_is_told(live, capfd) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(", queued " in line and "ms" in line for line in lines(capfd)) >= 1
+    assert sum(", queued " in line and "ms" in line for line in printed.lines(2)) >= 1
 
 
 def test_control_characters_do_not_reach_the_terminal(capfd) -> None:

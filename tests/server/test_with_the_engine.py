@@ -161,7 +161,7 @@ def test_many_clients_share_the_slots_and_none_gets_anothers_answer(talk) -> Non
     assert not engine._active and not engine._queue
 
 
-def test_each_of_two_slots_keeps_its_conversation_and_the_log_says_what_was_read(talk, capfd) -> None:
+def test_each_of_two_slots_keeps_its_conversation_and_the_log_says_what_was_read(talk, printed) -> None:
     live, _, _ = talk(slots=2)
     turns = {name: user(f"{name} tells a long story of her own, {name} does") for name in ("Alice", "Robert")}
 
@@ -176,12 +176,12 @@ def test_each_of_two_slots_keeps_its_conversation_and_the_log_says_what_was_read
     second = turn("Alice")
     cached = second["prompt_tokens_details"]["cached_tokens"]
     assert cached >= first["prompt_tokens"]
-    lines = logged(capfd, 3)
+    lines = printed.lines(3, "POST")
     assert [line.split(" — ")[1] for line in lines] == ["slot 0", "slot 1", "slot 0"]
     assert lines[2].split(" — ")[2].startswith(f"{second['prompt_tokens'] - cached} prompt in ")
 
 
-def test_only_who_finds_all_slots_taken_is_said_to_have_queued(talk, capfd) -> None:
+def test_only_who_finds_all_slots_taken_is_said_to_have_queued(talk, printed) -> None:
     live, engine, parrot = talk(slots=2)
     parrot.seconds = 0.05  # a slot is given only between passes
     threads = [threading.Thread(target=live.chat, kwargs={"max_tokens": 6, "temperature": 0}) for _ in range(3)]
@@ -190,7 +190,7 @@ def test_only_who_finds_all_slots_taken_is_said_to_have_queued(talk, capfd) -> N
         assert until(lambda number=number: len(engine._active) + len(engine._queue) == number + 1)
     for thread in threads:
         thread.join()
-    lines = logged(capfd, 3)
+    lines = printed.lines(3, "POST")
     assert ["queued" in line for line in lines] == [False, False, True]
 
 
@@ -241,7 +241,8 @@ def test_hanging_up_at_random_moments_leaves_no_slot_taken_and_no_thread(talk) -
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
             patience = dice.uniform(0, 0.06) if index % 3 == 0 else 30
             try:
-                return await asyncio.wait_for(reader.read(-1), patience)
+                async with asyncio.timeout(patience):
+                    return await reader.read(-1)
             except TimeoutError:
                 return b""
             finally:
@@ -270,16 +271,6 @@ def hang_up(live: Any, stream: bool, after: Any, text: str = "0123456789abcdef")
         assert until(after)
 
 
-def logged(capfd: Any, count: int) -> list[str]:
-    """The log's lines about so many requests; a line is written after its answer has left."""
-    lines: list[str] = []
-    end = time.monotonic() + 5
-    while len(lines) < count and time.monotonic() < end:
-        lines += [line for line in capfd.readouterr().err.splitlines() if line.startswith("POST")]
-        time.sleep(0.01)
-    return lines
-
-
 def until(condition: Any, within: float = 5.0) -> bool:
     end = time.monotonic() + within
     while time.monotonic() < end:
@@ -303,7 +294,7 @@ def test_a_client_that_hangs_up_frees_its_slot(talk, stream, text, passes) -> No
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_in_the_queue_never_reaches_a_slot(talk, stream, capfd) -> None:
+def test_a_client_that_hangs_up_in_the_queue_never_reaches_a_slot(talk, stream, printed) -> None:
     live, engine, parrot = talk()
     parrot.seconds = 0.02
     answers: list[httpx.Response] = []
@@ -315,7 +306,7 @@ def test_a_client_that_hangs_up_in_the_queue_never_reaches_a_slot(talk, stream, 
     assert engine._active, "the answer under way goes on"
     first.join()
     assert answers[0].json()["choices"][0]["message"]["content"] == "0123456789abcdef01234567"
-    assert "cancelled while queued" in capfd.readouterr().err
+    printed.until("cancelled while queued")
 
 
 @pytest.mark.parametrize("stream", [False, True])

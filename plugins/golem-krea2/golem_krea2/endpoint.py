@@ -136,7 +136,8 @@ async def events(
     try:
         while True:
             try:
-                step = await asyncio.wait_for(steps.get(), PING_SECONDS)
+                async with asyncio.timeout(PING_SECONDS):
+                    step = await steps.get()
             except TimeoutError:
                 yield PING
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -16,7 +17,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from golem_krea2 import endpoint
 from golem_krea2.noise import source
+from golem_krea2.request import Settings
 from golem_krea2.studio import Studio
 from PIL import Image
 
@@ -31,7 +34,7 @@ SMALL = {"prompt": "a cat", "size": "64x64", "steps": 3, "seed": 5}
 
 
 @pytest.fixture
-def serve(capfd):
+def serve(printed):
     """Starts servers that hold a studio alone."""
     ends = []
 
@@ -73,15 +76,9 @@ def drawing(serve, files, reference_device):
     return serve(Studio(files, reference_device))
 
 
-def said(capfd, count: int = 1, printed: str = "") -> list[str]:
-    """The lines of the log about pictures, as soon as there are so many; `printed`: what was read of it before."""
-    lines, end = [], time.monotonic() + 10
-    while len(lines) < count and time.monotonic() < end:
-        printed += capfd.readouterr().err
-        whole = printed[: printed.rfind("\n") + 1]
-        lines = [line for line in whole.splitlines() if line.startswith(f"POST {PATH}")]
-        time.sleep(0.01)
-    return lines
+def said(printed, count: int = 1) -> list[str]:
+    """The lines of the log about pictures, as soon as there are so many."""
+    return printed.lines(count, f"POST {PATH}")
 
 
 def events(text: str) -> list[tuple[str, dict]]:
@@ -94,7 +91,7 @@ def events(text: str) -> list[tuple[str, dict]]:
     return found
 
 
-def test_a_picture(drawing, capfd):
+def test_a_picture(drawing, printed):
     before = int(time.time())
     found = drawing.client.post(PATH, json={**SMALL, "size": "96x64"})
     assert found.status_code == 200 and found.headers["content-type"] == "application/json"
@@ -108,11 +105,11 @@ def test_a_picture(drawing, capfd):
         assert len(picture.getcolors(96 * 64) or []) > 100
     again = drawing.client.post(PATH, content=json.dumps({**SMALL, "size": "96x64"}))
     assert again.json()["data"] == answer["data"], "the same seed gives the same bytes, whatever the content type"
-    line = said(capfd)[0]
+    line = said(printed)[0]
     assert re.match(rf"POST {PATH} 200 \d+ bytes in \S+ — 96x64, 3 steps, seed 5, (?:\d+ms|\d+(?:\.\d+)?s)$", line)
 
 
-def test_a_stream(drawing, capfd):
+def test_a_stream(drawing, printed):
     whole = drawing.client.post(PATH, json=SMALL).json()["data"][0]
     found = drawing.client.post(PATH, json={**SMALL, "stream": True})
     assert found.status_code == 200
@@ -124,7 +121,7 @@ def test_a_stream(drawing, capfd):
     assert name == last["type"] == "image_generation.completed"
     assert list(last) == ["type", "created_at", "b64_json", "revised_prompt", "seed"]
     assert last["b64_json"] == whole["b64_json"] and last["seed"] == 5
-    assert all("3 steps, seed 5" in line for line in said(capfd, 2))
+    assert all("3 steps, seed 5" in line for line in said(printed, 2))
 
 
 def test_steps_arrive_as_they_are_done(live, log):
@@ -196,7 +193,7 @@ def test_other_methods_and_paths(live):
     assert live.client.post("/v1/chat/completions", json={}).status_code == 404
 
 
-def test_a_defect_is_a_server_error(live, log, devices, capfd):
+def test_a_defect_is_a_server_error(live, log, devices, printed):
     log.fail = "step"
     found = live.client.post(PATH, json=SMALL)
     assert found.status_code == 500 and found.json()["error"]["type"] == "server_error"
@@ -205,7 +202,7 @@ def test_a_defect_is_a_server_error(live, log, devices, capfd):
     assert live.client.post(PATH, json=SMALL).status_code == 200
 
 
-def test_a_stream_tells_what_went_wrong(live, log, files, devices, capfd):
+def test_a_stream_tells_what_went_wrong(live, log, files, devices, printed):
     found = live.client.post(PATH, json={**SMALL, "stream": True})
     assert events(found.text)[-1][0] == "image_generation.completed"
     path = files.loras / "bad.safetensors"
@@ -220,7 +217,7 @@ def test_a_stream_tells_what_went_wrong(live, log, files, devices, capfd):
         assert event["error"]["message"].startswith("lora: bad.safetensors")
         found = live.client.post(PATH, json={**SMALL, "lora": "bad.safetensors"})
         assert found.status_code == 400 and found.json()["error"]["param"] == "lora"
-        drawn, streamed, whole = (re.sub(r"\d+ bytes in \S+", "…", line) for line in said(capfd, 3))
+        drawn, streamed, whole = (re.sub(r"\d+ bytes in \S+", "…", line) for line in said(printed, 3))
         assert re.match(rf"POST {PATH} 200 … — 64x64, 3 steps, seed 5, \d", drawn)
         assert streamed.startswith(f"POST {PATH} 200 … — 64x64, 3 steps, seed 5: lora: bad.safetensors")
         assert whole == streamed.replace(" 200 ", " 400 "), "the log says of both what went wrong"
@@ -229,20 +226,19 @@ def test_a_stream_tells_what_went_wrong(live, log, files, devices, capfd):
     assert not devices.open
 
 
-def test_a_defect_in_a_stream(live, log, devices, capfd):
+def test_a_defect_in_a_stream(live, log, devices, printed):
     log.fail = "step"
     found = live.client.post(PATH, json={**SMALL, "stream": True})
     ((name, event),) = events(found.text)
     assert name == "error" and event["error"] == {"type": "server_error", "message": "internal error: RuntimeError"}
-    printed = capfd.readouterr().err
-    assert "broken at step" in printed, "the defect is printed"
-    (line,) = said(capfd, printed=printed)
+    assert "broken at step" in printed.getvalue(), "the defect is printed"
+    (line,) = said(printed)
     assert line.endswith(" — 64x64, 3 steps, seed 5: internal error: RuntimeError")
     assert not devices.open
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_servers_stop_is_said_in_the_log(live, log, capfd, stream):
+def test_the_servers_stop_is_said_in_the_log(live, log, printed, stream):
     log.gate = threading.Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(live.client.post, PATH, json={**SMALL, "stream": stream})
@@ -250,13 +246,13 @@ def test_the_servers_stop_is_said_in_the_log(live, log, capfd, stream):
         live.studio.cancel()
         log.gate.release(3)
         assert answer.result().status_code == (200 if stream else 503)
-    assert said(capfd)[0].endswith(" — 64x64, 3 steps, seed 5: the server is stopping")
+    assert said(printed)[0].endswith(" — 64x64, 3 steps, seed 5: the server is stopping")
 
 
 # ---------------------------------------------------------------- turns
 
 
-def test_five_clients_are_drawn_for_in_their_order(live, log, devices, capfd):
+def test_five_clients_are_drawn_for_in_their_order(live, log, devices, printed):
     log.gate = threading.Semaphore(0)
     prompts = [f"prompt {i}" for i in range(5)]
     with ThreadPoolExecutor(5) as pool:
@@ -275,7 +271,7 @@ def test_five_clients_are_drawn_for_in_their_order(live, log, devices, capfd):
     assert [each.json()["data"][0]["seed"] for each in found[::2]] == [0, 2, 4]
     assert [events(each.text)[-1][1]["seed"] for each in found[1::2]] == [1, 3]
     assert not devices.open
-    assert sum(", queued " in line for line in said(capfd, 5)) == 4
+    assert sum(", queued " in line for line in said(printed, 5)) == 4
 
 
 def hang_up(live, body: dict) -> socket.socket:
@@ -288,7 +284,7 @@ def hang_up(live, body: dict) -> socket.socket:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_hanging_up_between_steps_gives_the_device_back(live, log, devices, capfd, stream):
+def test_hanging_up_between_steps_gives_the_device_back(live, log, devices, printed, stream):
     log.gate = threading.Semaphore(0)
     connection = hang_up(live, {**SMALL, "steps": 50, "stream": stream})
     log.wait_for("step")
@@ -303,13 +299,38 @@ def test_hanging_up_between_steps_gives_the_device_back(live, log, devices, capf
         assert time.monotonic() - start < 2, "the device is still taken"
         time.sleep(0.002)
     assert sum(each.startswith("step") for each in log.events) <= 3 and "open decoder" not in log.events
-    assert "given up" in said(capfd)[0]
+    assert "given up" in said(printed)[0]
     log.gate.release(3)
     assert live.client.post(PATH, json=SMALL).status_code == 200
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_hang_up_is_heard_while_a_step_ends(turns):
+    async def hung_up() -> None:
+        tell = []
+
+        def draw(told):
+            tell.append(told)
+            return asyncio.create_task(asyncio.sleep(60))
+
+        async def read() -> None:
+            async for _ in endpoint.events(Settings("a cat", steps=3), draw, [].append):
+                pass
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.01)
+        tell[0](1)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading], timeout=5)
+        assert reading.cancelled()
+
+    asyncio.run(hung_up())
+
+
 @pytest.mark.parametrize("stream", [False, True])
-def test_hanging_up_while_waiting_draws_nothing(live, log, capfd, stream):
+def test_hanging_up_while_waiting_draws_nothing(live, log, printed, stream):
     log.gate = threading.Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(live.client.post, PATH, json=SMALL)
@@ -317,7 +338,7 @@ def test_hanging_up_while_waiting_draws_nothing(live, log, capfd, stream):
         connection = hang_up(live, {**SMALL, "prompt": "unwanted", "stream": stream})
         time.sleep(0.2)
         connection.close()
-        assert said(capfd)[0].endswith(" — 64x64, 3 steps, seed 5, given up while queued")
+        assert said(printed)[0].endswith(" — 64x64, 3 steps, seed 5, given up while queued")
         log.gate.release(3)
         assert first.result().status_code == 200
     log.gate.release(3)

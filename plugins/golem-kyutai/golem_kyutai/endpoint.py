@@ -156,7 +156,8 @@ async def words_of(stream: Stream) -> AsyncIterator[Word | None]:
             return
         else:
             try:
-                await asyncio.wait_for(woken.wait(), PING_SECONDS)
+                async with asyncio.timeout(PING_SECONDS):
+                    await woken.wait()
             except TimeoutError:
                 yield None
 

@@ -187,6 +187,41 @@ def test_a_stream_that_breaks_says_why_to_the_client_and_to_the_log():
     assert broken.closed and words == [0]
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_hang_up_is_heard_while_a_word_comes(turns):
+    class Endless:
+        """A stream with nothing to say yet."""
+
+        seconds, ended, closed = 1.0, False, False
+
+        def listen(self, wake):
+            self.wake = wake
+
+        def poll(self):
+            return None
+
+        def close(self):
+            self.closed = True
+
+    async def hung_up() -> None:
+        async def read() -> None:
+            async for _ in endpoint.events(stream, [].append, [].append):
+                pass
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.01)
+        stream.wake()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading], timeout=5)
+        assert reading.cancelled()
+
+    stream = Endless()
+    asyncio.run(hung_up())
+    assert stream.closed
+
+
 def test_other_bodies_are_refused(url, ask):
     path = f"{url}/v1/audio/transcriptions"
     missing = ask(None)
