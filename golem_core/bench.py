@@ -240,6 +240,9 @@ def run(path: Path, wanted: Sequence[Workload], options: Mapping[str, Any]) -> d
         model = plugins.architecture(file.architecture).open(file)
         if not isinstance(model, ChatModel):
             raise Unsupported(f"{path} does not hold a conversation model")
+        if beyond := [test.name for test in wanted if 0 < model.context_train < test.positions]:
+            said = f"beyond the {model.context_train} positions that the model was trained on"
+            click.echo(f"{', '.join(beyond)}: {said}", err=True)
         device = kind.opened(settings)
         try:
             slots = max(test.batch for test in wanted)

@@ -141,6 +141,12 @@ def test_rates_count_the_tokens_of_all_conversations() -> None:
     assert (record["slowest"], record["tokens_per_second"], record["fastest"]) == (10.0, 20.0, 40.0)
 
 
+def test_what_a_model_was_not_trained_for_is_said(golem) -> None:
+    status, _, err = golem("bench", "-model", str(MODEL), "-p", "8", "-n", "2", "-b", "1", "-d", "1020", "-r", "1")
+    assert status == 0
+    assert "pp8 @ d1020: beyond the 1024 positions that the model was trained on\n" in err
+
+
 # ---------------------------------------------------------------- the scripts in benchmarks/
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"

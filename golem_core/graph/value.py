@@ -156,9 +156,10 @@ class Op(Generic[P, R]):
         name: str,
     ):
         self.rule, self.facts, self.across, self.spread, self.name = rule, facts, across, spread, name
-        self.signature = inspect.signature(rule)
+        self.__signature__ = self.signature = inspect.signature(rule)
         self.meaning: Callable[..., Any] | None = None
-        self.__doc__ = rule.__doc__
+        self.__doc__, self.__name__, self.__signature__ = rule.__doc__, name, self.signature
+        self._bound = self.signature.replace(parameters=list(self.signature.parameters.values())[1:])
 
     @overload
     def __get__(self, graph: Graph, owner: type) -> Callable[P, R]: ...
@@ -173,7 +174,8 @@ class Op(Generic[P, R]):
         def apply(*args: P.args, **kwargs: P.kwargs) -> R:
             return self(graph, *args, **kwargs)
 
-        apply.__doc__ = self.__doc__
+        apply.__doc__, apply.__name__, apply.__qualname__ = self.__doc__, self.name, f"{owner.__name__}.{self.name}"
+        apply.__signature__ = self._bound  # type: ignore[attr-defined]
         return apply
 
     def __call__(self, graph: Graph, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
+
 import numpy as np
 import pytest
 
@@ -128,3 +131,17 @@ def weight(rows: int, width: int):
 def turn(g: Graph, x, **options):
     how = {"frequencies": (1.0, 2.0, 3.0), "axes": (0, 1, 2)} | options
     return g.rope_at(g.view(x, (3, 20)), g.input("at", (3,)), **how)
+
+
+def test_help_tells_what_an_op_takes():
+    assert list(inspect.signature(Graph.attend).parameters) == [
+        "g",
+        "q",
+        "cache",
+        "scale",
+        "window",
+        "softcap",
+        "spans",
+    ]
+    assert list(inspect.signature(Graph().rope).parameters) == list(inspect.signature(Graph.rope).parameters)[1:]
+    assert "add(g: 'Graph', a: 'Value', b: 'Value | Weight') -> 'Value'" in pydoc.plain(pydoc.render_doc(Graph))
