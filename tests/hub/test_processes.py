@@ -151,7 +151,9 @@ def answer(http: httpx.Client, conversation: str, text: str) -> str:
 
 
 def pid_of(home: Path, name: str) -> int:
-    return int((home / "extensions" / name / "pid").read_text())
+    """The number that a program has written, 0 while it has written none."""
+    file = home / "extensions" / name / "pid"
+    return int((file.exists() and file.read_text()) or 0)
 
 
 SLEEPER = """
@@ -352,7 +354,7 @@ def test_a_flood_of_turns_is_answered_though_their_provider_is_killed(start, hom
     killed = []
     for number in range(TURNS):
         if number in (TURNS // 4, TURNS // 2):
-            killed.append(until(lambda: alive(pid_of(home, "golem-echo")) and pid_of(home, "golem-echo")))
+            killed.append(until(lambda: (pid := pid_of(home, "golem-echo")) and alive(pid) and pid))
             os.kill(killed[-1], signal.SIGKILL)
         live.post(f"t{number}", f"c{number % CONVERSATIONS}")
 
@@ -377,7 +379,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_left_running(serve, home) -> N
     install(home, "sleeper", program=SLEEPER)
     process, url, _ = serve(delay=0.05)
     http = client(url)
-    pid = until(lambda: (home / "extensions" / "sleeper" / "pid").exists() and pid_of(home, "sleeper"))
+    pid = until(lambda: pid_of(home, "sleeper"))
     for conversation in ("a", "b"):
         for number in range(3):
             body = {"channel": "test", "text": f"message {number}"}
