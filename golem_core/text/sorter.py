@@ -159,12 +159,11 @@ class AnswerSorter:
     def _rest_of_mark(self, *, final: bool) -> int | None:
         """How much of the buffer completes a mark that begins in what came before; None: that is yet to be seen."""
         waiting = False
-        for mark in sorted(self._marks, key=len, reverse=True):
-            for size in range(1, len(mark)):
-                if self._before.endswith(mark[:size]):
-                    if self._buffer.startswith(mark[size:]):
-                        return len(mark) - size
-                    waiting |= mark[size:].startswith(self._buffer)
+        begun = {mark[n:] for mark in self._marks for n in range(1, len(mark)) if self._before.endswith(mark[:n])}
+        for rest in sorted(begun, key=len):  # the shortest, on which nothing that is yet to come has an influence
+            if self._buffer.startswith(rest):
+                return len(rest)
+            waiting |= rest.startswith(self._buffer)
         return None if waiting and not final else 0
 
     def _turn(self, mark: str) -> list[Reasoning | Content]:

@@ -251,3 +251,18 @@ def test_marks_that_overlap_and_contain_each_other(data: st.DataObject) -> None:
     markers = Markers((marks[0], marks[1]))
     pieces = data.draw(cuts(text))
     assert sort(pieces, markers, hidden=marks[2:]) == sort([text], markers, hidden=marks[2:])
+
+
+@pytest.mark.parametrize(
+    ("marks", "text"),
+    [
+        (["a", "bbbb"], "aaaaabbabbb"),
+        (["bbbb", "b", "aaaa"], "baaaabababaabbaaa"),
+        (["aaaa", "bb", "aba", "bab", "bbba"], "baabbaaa"),
+    ],
+)
+def test_what_completes_a_mark_after_another_does_not_depend_on_what_follows(marks: list[str], text: str) -> None:
+    facts = {"markers": Markers((marks[0], marks[1])), "hidden": marks[2:]}
+    whole = sort([text], **facts)
+    assert sort(text, **facts) == whole
+    assert [sort([text[:at], text[at:]], **facts) for at in range(len(text))] == [whole] * len(text)
