@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 from typing import Any
 
@@ -179,13 +180,18 @@ def test_odd_json_is_a_400_and_never_a_500(module_live, body) -> None:
         (gzip.compress(b"{}"), "it is compressed by gzip"),
         (b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
         ("{}".encode("utf-16"), "it is UTF-16 or UTF-32, and UTF-8 is read"),
-        ('{"model": "é"}'.encode("latin-1"), "Invalid UTF-8 encoded string"),
     ],
 )
 def test_what_a_body_is_in_place_of_json_is_said(module_live, body, what) -> None:
     response = module_live.client.post("/v1/chat/completions", content=body)
     assert response.status_code == 400
     assert response.json()["error"]["message"] == f"the body is not JSON: {what}"
+
+
+def test_a_text_in_another_encoding_is_refused(module_live) -> None:
+    response = module_live.client.post("/v1/chat/completions", content='{"model": "é"}'.encode("latin-1"))
+    assert response.status_code == 400
+    assert re.match("the body is not JSON: .*utf-8", response.json()["error"]["message"], re.IGNORECASE)
 
 
 def test_of_repeated_keys_the_last_counts(live) -> None:
