@@ -16,8 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.cpu import device as cpu
+from golem_core.cpu import assembly
+from golem_core.cpu.device import CpuDevice
 from golem_core.cpu.library import Library
+from golem_core.cpu.lists import Lists
+from golem_core.cpu.passes import CpuPass
+from golem_core.cpu.rings import RingMemory
 from golem_core.cpu.target import Target
 from golem_core.graph.planner import Step
 
@@ -65,10 +69,10 @@ class ArmLibrary(Library):
         return self.cached(name) or self.compile_and_keep(name)
 
 
-class Assembly(cpu.Assembly):
+class Assembly(assembly.Assembly):
     """Remembers what programs point to."""
 
-    last: cpu.Assembly | None = None
+    last: assembly.Assembly | None = None
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -116,13 +120,13 @@ class Emulator:
         image.take_back(np.fromfile(path, np.uint8), keep=[program])
 
 
-class ArmDevice(cpu.CpuDevice):
+class ArmDevice(CpuDevice):
     def __init__(self, target: Target, processor: str, folder: Path):
         super().__init__(threads=1)
         self.library, self.compiled = ArmLibrary(target), None
         self.team = Emulator(self, folder, processor)
 
-    def compile(self, *args: Any, **options: Any) -> cpu.CpuPass:
+    def compile(self, *args: Any, **options: Any) -> CpuPass:
         self.compiled = None
         self.close()
         self.compiled = super().compile(*args, **options)
@@ -145,7 +149,7 @@ def arrays_in(found: Any, seen: set[int] | None = None) -> Iterator[np.ndarray]:
     elif isinstance(found, dict):
         for each in found.values():
             yield from arrays_in(each, seen)
-    elif isinstance(found, (cpu.CpuDevice, cpu.CpuPass, cpu.Assembly, cpu.RingMemory)) and id(found) not in seen:
+    elif isinstance(found, (CpuDevice, CpuPass, assembly.Assembly, RingMemory, Lists)) and id(found) not in seen:
         seen.add(id(found))
         yield from arrays_in(vars(found), seen)
 

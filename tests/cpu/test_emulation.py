@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from golem_core.cpu import device as cpu
+from golem_core.cpu import device, passes
 from golem_core.cpu.target import Target
 
 from ..graph.op_cases import CASES
@@ -24,13 +24,14 @@ NAMES = [
 
 
 @pytest.fixture(scope="module", params=DEVICES)
-def device(request, tmp_path_factory):
+def arm(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "Assembly", emulation.Assembly)
+        for module in (device, passes):
+            patch.setattr(module, "Assembly", emulation.Assembly)
         folder = tmp_path_factory.mktemp(request.param)
         yield emulation.ArmDevice(ARM.on_path(request.param), DEVICES[request.param], folder)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name in NAMES], ids=lambda c: c.name)
-def test_an_op_means_on_arm_what_it_means_in_numpy(device, case):
-    compare(device, case)
+def test_an_op_means_on_arm_what_it_means_in_numpy(arm, case):
+    compare(arm, case)
