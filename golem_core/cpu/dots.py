@@ -2,16 +2,18 @@
 
 `dot4` is the primitive.  Where it is one instruction (`vpdpbusd`, `sdot`), the sum of a block of features is a chain
 of them.  Elsewhere sums of pairs are kept in 16 bits, two to a lane, and moved to 32 bits before they can overflow:
-`vpmaddubsw` and `vpmaddwd` with AVX2, widening multiplications on any other processor.  All give the same integers.
+`vpmaddubsw` and `vpmaddwd` with AVX2, widening multiplications on any other processor.  `smmla` multiplies matrices:
+two rows' eight bytes with two columns' eight bytes.  All give the same integers.
 
 Quants are unsigned bytes up to 128, or signed ones; activations are -127...127.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
-from golem_core.cpu.jit import Traced, broadcast, call, const, select, shuffle, tracer
+from golem_core.cpu.jit import Traced, broadcast, call, const, load, select, shuffle, tracer
 from golem_core.cpu.target import pin
 
 BIAS = 128
@@ -39,6 +41,11 @@ def halves(x: Traced) -> tuple[Traced, Traced]:
 
 def join(a: Traced, b: Traced) -> Traced:
     return shuffle(a, b, range(2 * a.type.count))
+
+
+def four(column: Traced, lanes: int = 8) -> Traced:
+    """Four 8-bit activations, the same for every lane's row."""
+    return broadcast(f"i8x{4 * lanes}", "i32", column)
 
 
 # ---------------------------------------------------------------- instructions
@@ -88,6 +95,11 @@ def dot4(sums: Traced, u: Traced, s: Traced) -> Traced:
             return join(*(dot4(*part) for part in parts))
         return call("llvm.aarch64.neon.sdot.v4i32.v16i8", sums.type, sums, u, s)
     return sums + maddwd(maddubs(u, s), 1)
+
+
+def smmla(sums: Traced, rows: Traced, columns: Traced) -> Traced:
+    """sums + the products of two rows and two columns of eight bytes."""
+    return call("llvm.aarch64.neon.smmla.v4i32.v16i8", sums.type, sums, rows, columns)
 
 
 # ---------------------------------------------------------------- the sum of a block
@@ -175,3 +187,81 @@ class Sum:
         self.widen()
         assert self.total is not None
         return self.total
+
+
+# ---------------------------------------------------------------- many columns
+
+
+def features() -> int:
+    """Features that sums of many columns take at once."""
+    return 8 if tracer.target.matrices else 4
+
+
+def arranged(F: type[Quants], groups: Iterable[tuple[int, Traced]]) -> Iterator[tuple[int, Traced]]:
+    """Groups of four features by number, decoded quants of eight rows -> steps of `features()`, encoded: first all
+    features of the first row, then those of the second."""
+    if features() == 4:
+        for g, q in groups:
+            yield g, encode(F, q)
+        return
+    encoded = {g: encode(F, q).bits("i32x8") for g, q in groups}
+    for step in range(len(encoded) // 2):
+        both = shuffle(encoded[2 * step], encoded[2 * step + 1], [i // 2 + 8 * (i % 2) for i in range(16)])
+        yield step, both.bits("i8x64")
+
+
+class Sums:
+    """The sums over a block of several columns and 16 rows.
+
+    `begins` are what each column's sums start from, `scales` what those of each vector of rows are multiplied by; None:
+    nothing.
+    """
+
+    def __init__(self, F: type[Quants], begins: Sequence[Traced | None], scales: Sequence[Traced | None]):
+        self.sums = [[Sum(F, begin, scale) for scale in scales] for begin in begins]
+        self.row_bytes = 64 // len(scales)
+
+    def add(self, rows: Traced, columns: Sequence[Traced]) -> None:
+        """The next features: where the arranged quants of all rows lie, and each column's activations."""
+        quants = [load(f"i8x{self.row_bytes}", rows + i) for i in range(0, 64, self.row_bytes)]
+        for sums, at in zip(self.sums, columns, strict=True):
+            x = four(at, self.row_bytes // 4)
+            for each, q in zip(sums, quants, strict=True):
+                each.add(q, x)
+
+    def result(self, column: int, part: int) -> Traced:
+        """32-bit lanes of one vector of rows."""
+        return self.sums[column][part].result()
+
+
+class MatrixSums:
+    """The same by products of matrices.  A register has the sums of two rows and two columns, the first row's first.
+
+    The last of an odd number of columns is multiplied twice.
+    """
+
+    def __init__(self, F: type[Quants], begins: Sequence[Traced | None], scales: Sequence[Traced | None]):
+        self.begins, self.scales = begins, scales
+        self.sums = [[const("i32x4", 0)] * 8 for _ in begins[::2]]
+
+    def add(self, rows: Traced, columns: Sequence[Traced]) -> None:
+        quants = [load("i8x16", rows + i) for i in range(0, 128, 16)]
+        for number, sums in enumerate(self.sums):
+            two = columns[2 * number : 2 * number + 2]
+            x = join(load("i8x8", two[0]), load("i8x8", two[-1]))
+            self.sums[number] = [smmla(each, q, x) for each, q in zip(sums, quants, strict=True)]
+
+    def result(self, column: int, part: int) -> Traced:
+        registers = 8 // len(self.scales)
+        parts = self.sums[column // 2][part * registers : (part + 1) * registers]
+        while len(parts) > 1:
+            parts = [join(*two) for two in zip(parts[::2], parts[1::2], strict=True)]
+        total = shuffle(parts[0], parts[0], range(column % 2, parts[0].type.count, 2))
+        begin, scale = self.begins[column], self.scales[part]
+        total = total if begin is None else total + begin
+        return total if scale is None else total * scale
+
+
+def sums_of(F: type[Quants], begins: Sequence[Traced | None], scales: Sequence[Traced | None]) -> Sums | MatrixSums:
+    """`Sums`, by the instructions that the target has."""
+    return (MatrixSums if tracer.target.matrices else Sums)(F, begins, scales)

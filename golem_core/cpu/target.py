@@ -6,6 +6,7 @@ features are named.  The target of the kernel being traced decides.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
 BASELINE = "baseline"
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86": {"avx512-vnni": AVX512, "avx-vnni": (*AVX2, "avxvnni"), "avx2": AVX2, BASELINE: ()},
-    "arm": {"neon-dotprod": ("dotprod",), BASELINE: ()},
+    "arm": {"neon-i8mm": ("dotprod", "i8mm"), "neon-dotprod": ("dotprod",), BASELINE: ()},
     "other": {BASELINE: ()},
 }
 """The instruction paths through the kernels of each kind of processor, the best first, with the features they need."""
@@ -93,6 +94,11 @@ class Target:
         return self.arm and self.has("dotprod")
 
     @property
+    def matrices(self) -> bool:
+        """Whether `smmla` multiplies matrices of bytes."""
+        return self.dotprod and self.has("i8mm")
+
+    @property
     def dots(self) -> bool:
         """Whether one instruction adds four products of bytes to each 32-bit lane."""
         return self.vnni or self.dotprod
@@ -118,12 +124,23 @@ def pin(x: Traced) -> Traced:
 def arm_features(triple: str, cpuinfo: Path = CPUINFO) -> list[str]:
     """Features of this Arm processor that LLVM does not look for.  Every Mac with one has `dotprod`."""
     if "darwin" in triple or "macos" in triple:
-        return ["dotprod"]
+        return ["dotprod", *(["i8mm"] if of_the_mac("hw.optional.arm.FEAT_I8MM") else [])]
     try:
-        text = cpuinfo.read_text()
+        found = re.search(r"^Features\s*:(.*)$", cpuinfo.read_text(), re.M)
     except OSError:
         return []
-    return ["dotprod"] if re.search(r"^Features\s*:.*\basimddp\b", text, re.M) else []
+    words = found[1].split() if found else []
+    return [name for name, word in (("dotprod", "asimddp"), ("i8mm", "i8mm")) if word in words]
+
+
+def of_the_mac(name: str) -> bool:
+    """Whether this Mac's system says that its processor has the feature `name`."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "sysctlbyname"):
+        return False
+    answer, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+    failed = library.sysctlbyname(name.encode(), ctypes.byref(answer), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return not failed and bool(answer.value)
 
 
 # ---------------------------------------------------------------- bytes

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(
     not (emulation.QEMU and emulation.COMPILER), reason="qemu-aarch64 and aarch64-linux-gnu-gcc are not both installed"
 )
 ARM = Target("aarch64-unknown-linux-gnu", "", "")
-DEVICES = {"neon-dotprod": "neoverse-n1", "baseline": "cortex-a72"}
-"""Instruction path -> a processor that has its instructions and not the better ones."""
+DEVICES = {"neon-i8mm": "max", "neon-dotprod": "neoverse-n1", "baseline": "cortex-a72"}
+"""Instruction path -> a processor that has its instructions."""
 NAMES = [
     "linear-Q4_0-40x160", "linear-Q4_K-40x512", "linear-Q8_0-40x160", "linear-IQ4_XS-40x512", "linear-F16-40x160",
     "attend-4of2x32-9", "elementwise-19", "block", "mixture",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 
 import pytest
@@ -20,9 +21,9 @@ TARGETS = {
     "windows-x86-avx2": WINDOWS.on_path("avx2"),
     "windows-x86-avx512-vnni": WINDOWS.on_path("avx512-vnni"),
     **{f"linux-arm-{name}": ARM.on_path(name) for name in PATHS["arm"]},
-    "linux-arm-i8mm": ARM.with_features(["dotprod", "i8mm"]),
     "mac-baseline": MAC,
     "mac-dotprod": MAC.with_features(["dotprod"]),
+    "mac-i8mm": MAC.with_features(["dotprod", "i8mm"]),
 }
 KERNELS = [
     "linear_Q4_0", "linear_Q8_0", "linear_F16", "repack_Q6_K", "attend_f16", "store_f16_halves_normed", "rope_angles",
@@ -31,8 +32,6 @@ KERNELS = [
     "worker", "run_program", "launch",
 ]  # fmt: skip
 OF_THE_SYSTEM = {"sched_yield", "SwitchToThread", "usleep", "Sleep"}
-X86_BYTES = {"vpmaddubsw", "vpdpbusd"}
-ARM_BYTES = {"sdot", "smull"}
 
 
 @cache
@@ -63,8 +62,10 @@ INSTRUCTIONS = [
     ("linear_Q8_0", "avx2", ["vpmaddubsw", "vpmaddwd", "vpsignb"], ["vpdpbusd", "%zmm"]),
     ("linear_IQ4_XS", "avx2", ["vpmaddubsw", "vpshufb"], ["vpdpbusd"]),
     ("linear_Q4_0", "x86-baseline", ["pmaddwd"], ["vpmaddubsw", "vpdpbusd", "%ymm", "vfmadd", "vcvtph2ps"]),
-    ("linear_Q4_0", "arm-neon-dotprod|arm-i8mm|mac-dotprod", ["sdot", "fcvtl", "fmla"], ["smull"]),
-    ("linear_Q8_0", "arm-neon-dotprod|arm-i8mm|mac-dotprod", ["sdot"], ["smull"]),
+    ("linear_Q4_0", "arm-neon-dotprod|mac-dotprod", ["sdot", "fcvtl", "fmla"], ["smull", "smmla"]),
+    ("linear_Q8_0", "arm-neon-dotprod|mac-dotprod", ["sdot"], ["smull", "smmla"]),
+    ("linear_Q4_0", "i8mm", ["smmla", "sdot", "fcvtl", "fmla"], ["smull"]),
+    ("linear_Q6_K", "i8mm", ["smmla", "sdot"], ["smull"]),
     ("linear_IQ4_XS", "arm-neon-dotprod|mac-dotprod", ["sdot", "tbl"], []),
     ("linear_Q4_0", "arm-baseline|mac-baseline", ["smull", "fcvtl", "fmla"], ["sdot"]),
     ("linear_IQ4_XS", "arm-baseline|mac-baseline", ["smull", "tbl"], ["sdot"]),
@@ -102,11 +103,20 @@ def test_the_best_path_that_a_processor_has_the_features_for_is_taken(machine):
         assert paths[0] == name and set(paths) <= set(names[i:]) and paths[-1] == "baseline"
 
 
-def test_what_llvm_does_not_look_for_on_arm_is_read_from_the_system(tmp_path):
+def test_what_llvm_does_not_look_for_on_arm_is_read_from_the_system(tmp_path, monkeypatch):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd evtstrm aes atomics asimddp sha512\nCPU part\t: 0xd0c\n")
     assert targets.arm_features(ARM.triple, cpuinfo) == ["dotprod"]
-    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd aes asimddphypothetical\nCPU part\t: 0xd03\n")
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd asimddp sve i8mm bf16\nCPU part\t: 0xd40\n")
+    assert targets.arm_features(ARM.triple, cpuinfo) == ["dotprod", "i8mm"]
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd aes asimddphypothetical svei8mm\nCPU part\t: 0xd03\n")
     assert targets.arm_features(ARM.triple, cpuinfo) == []
     assert targets.arm_features(ARM.triple, tmp_path / "missing") == []
-    assert targets.arm_features(MAC.triple, tmp_path / "missing") == ["dotprod"]
+    for told, features in ((0, ["dotprod"]), (1, ["dotprod", "i8mm"])):
+        monkeypatch.setattr(targets, "of_the_mac", lambda name, told=told: told)
+        assert targets.arm_features(MAC.triple, tmp_path / "missing") == features
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="this is a Mac")
+def test_a_system_that_is_no_mac_tells_nothing_as_one():
+    assert not targets.of_the_mac("hw.optional.arm.FEAT_I8MM")

@@ -187,4 +187,6 @@ def test_an_unknown_device_lists_those_that_are_there() -> None:
 def test_the_cpu_says_what_it_is() -> None:
     device = Plugins(entry_points=[]).device("cpu")
     assert isinstance(device, DeviceType)
-    assert re.search(r"\d+ processors, kernels for (avx512-vnni|avx-vnni|avx2|neon-dotprod|baseline)$", device.probe())
+    assert re.search(
+        r"\d+ processors, kernels for (avx512-vnni|avx-vnni|avx2|neon-i8mm|neon-dotprod|baseline)$", device.probe()
+    )

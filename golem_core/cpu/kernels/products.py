@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import golem_core.cpu.kernels.ternary  # noqa: F401  (adds its formats)
 from golem_core.cpu import dots
-from golem_core.cpu.dots import maddwd
+from golem_core.cpu.dots import four, maddwd
 from golem_core.cpu.formats import FORMATS, Blocks32, Blocks256, Floats, Format
 from golem_core.cpu.jit import (
     PIECES,
@@ -49,7 +49,6 @@ from golem_core.cpu.kernels.tiles import (
     Tile256,
     TileWords,
     fetch,
-    four,
     minimum_sums,
     minimum_unit,
     start32,

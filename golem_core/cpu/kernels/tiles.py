@@ -47,11 +47,6 @@ def zeros(lanes: int = 8) -> Var:
     return Var(const(f"f32x{lanes}", 0))
 
 
-def four(column: Traced, lanes: int = 8) -> Traced:
-    """Four 8-bit activations, the same for every lane's row."""
-    return broadcast(f"i8x{4 * lanes}", "i32", column)
-
-
 def pairs(v: Traced) -> Traced:
     """i8x8, a number per row -> i16x16, twice per row."""
     wide = v.to("i32x8") & 0xFFFF
@@ -106,7 +101,7 @@ def minimum_unit(F: type[Blocks256]) -> float:
 class Tile:
     """How 16 rows of a stretch of features lie once decoded, and the product of it with some columns.
 
-    Quants are at `data`: for each group of four features, four bytes of each of 16 rows.  Scales are at
+    Quants are at `data`: for each step of `dots.features()`, so many bytes of each of 16 rows.  Scales are at
     `side`.  `K` is the width of the whole columns, `k` where the stretch begins in them.
     """
 
@@ -146,8 +141,8 @@ class Tile32(Tile):
             store(self.side + b * 64 + 32 * half, load_half(p))
             if self.F.mins:
                 store(self.side + 2 * TILE + b * 64 + 32 * half, load_half(p + 16))
-            for g, q in self.F.quants(quants):
-                store(self.data + b * 512 + 64 * g + 32 * half, dots.encode(self.F, q))
+            for n, q in dots.arranged(self.F, self.F.quants(quants)):
+                store(self.data + b * 512 + (16 * n + 8 * half) * dots.features(), q)
 
     def product(self, columns, K, k, blocks, y, y_stride):
         F = self.F
@@ -155,19 +150,14 @@ class Tile32(Tile):
         first = (k >> 5) * 4
         for b in loop(blocks * (F.block >> 5)):
             at = [x + first + b * 4 for x in columns]
-            starts = [start32(F, a, K, self.lanes) for a in at]
-            sums = [[dots.Sum(F, begin) for _ in self.parts] for begin in starts]
-            for g in range(8):
-                quants = self.vectors("i8", self.data + b * 512 + 64 * g)
-                for c, x in enumerate(columns):
-                    v = four(x + k + b * 32 + 4 * g, self.lanes)
-                    for r, q in enumerate(quants):
-                        sums[c][r].add(q, v)
+            sums = dots.sums_of(F, [start32(F, a, K, self.lanes) for a in at], [None] * len(self.parts))
+            for i in range(0, 32, dots.features()):
+                sums.add(self.data + b * 512 + 16 * i, [x + k + b * 32 + i for x in columns])
             d = self.vectors("f32", self.side + b * 64)
             for c, a in enumerate(at):
                 scale = self.broadcast(a + Q32.scale(K))
                 for r, total in enumerate(totals[c]):
-                    total.set(fma(sums[c][r].result().to(d[r].type), d[r] * scale, total))
+                    total.set(fma(sums.result(c, r).to(d[r].type), d[r] * scale, total))
             if F.mins:
                 for c, a in enumerate(at):
                     scaled = self.broadcast(a + Q32.scaled_sum(K))
@@ -243,8 +233,8 @@ class Tile256(Tile):
             for j in loop(F.steps):
                 for s, scale, quants in F.step(p, j):
                     store(side + s * 64 + 128, dots.scales(scale))
-                    for g, q in enumerate(quants):
-                        store(self.data + b * 4096 + s * (16 * F.sub) + 64 * g + 32 * half, dots.encode(F, q))
+                    for n, q in dots.arranged(F, enumerate(quants)):
+                        store(self.data + b * 4096 + s * (16 * F.sub) + (16 * n + 8 * half) * dots.features(), q)
 
     def product(self, columns, K, k, blocks, y, y_stride):
         F = self.F
@@ -256,16 +246,13 @@ class Tile256(Tile):
             for s in loop(self.subs):
                 starts = [start256(F, x, K, b, s, self.lanes) for x in columns]
                 scales = self.vectors(dots.scale_kind(), side + 128 + s * 64)
-                sums = [[dots.Sum(F, begin, scale) for scale in scales] for begin in starts]
-                for g in range(F.sub // 4):
-                    quants = self.vectors("i8", self.data + i * 4096 + s * (16 * F.sub) + 64 * g)
-                    for c, x in enumerate(columns):
-                        v = four(x + b * 256 + s * F.sub + 4 * g, self.lanes)
-                        for r, q in enumerate(quants):
-                            sums[c][r].add(q, v)
-                for c in range(len(columns)):
-                    for r, total in enumerate(weighted[c]):
-                        total += sums[c][r].result()
+                sums = dots.sums_of(F, starts, scales)
+                rows, at = self.data + i * 4096 + s * (16 * F.sub), [x + b * 256 + s * F.sub for x in columns]
+                for n in range(0, F.sub, dots.features()):
+                    sums.add(rows + 16 * n, [a + n for a in at])
+                for c, column in enumerate(weighted):
+                    for r, total in enumerate(column):
+                        total += sums.result(c, r)
             for c, x in enumerate(columns):
                 scale = self.broadcast(x + Q256.scale(K) + b * 4)
                 d = self.vectors("f32", side)
