@@ -62,9 +62,10 @@ class Extension:
         Raises what ended the channel, if it ended by an exception.
         """
         stop = stop or threading.Event()
+        before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: stop.set())
+                before[number] = signal.signal(number, lambda *_: stop.set())
         threads = [
             threading.Thread(target=self._server.serve_forever, name="callbacks", daemon=True),
             threading.Thread(target=self._stay_registered, args=(stop,), name="heartbeat", daemon=True),
@@ -75,6 +76,8 @@ class Extension:
             pass
         self._server.shutdown()
         self._server.server_close()
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self._failure is not None:
             raise self._failure
 

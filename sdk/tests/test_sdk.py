@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -294,8 +295,10 @@ def test_a_channel_that_fails_ends_the_extension(hub) -> None:
         def run(self, client, stop):
             raise RuntimeError("no line")
 
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(RuntimeError, match="no line"):
         Extension("x", hub.url, channel=Broken()).run()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert hub.asked[0][2]["channels"] == [{"id": "broken"}]
 
 
