@@ -21,6 +21,7 @@ NAMES = [
     "linear-Q4_0-40x160", "linear-Q4_K-40x512", "linear-Q8_0-40x160", "linear-IQ4_XS-40x512", "linear-F16-40x160",
     "attend-4of2x32-9", "elementwise-19", "block", "mixture",
 ]  # fmt: skip
+"""What is run on every path; on the first, everything is."""
 
 
 @pytest.fixture(scope="module", params=DEVICES)
@@ -32,6 +33,15 @@ def arm(request, tmp_path_factory):
         yield emulation.ArmDevice(ARM.on_path(request.param), DEVICES[request.param], folder)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in NAMES], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("arm", "case"),
+    [
+        pytest.param(path, case, id=f"{path}-{case.name}")
+        for path in DEVICES
+        for case in CASES
+        if path == next(iter(DEVICES)) or case.name in NAMES
+    ],
+    indirect=["arm"],
+)
 def test_an_op_means_on_arm_what_it_means_in_numpy(arm, case):
     compare(arm, case)
