@@ -66,8 +66,8 @@ class AnswerSorter:
         self._held = ""  # line ends or blanks that leave if more of the same kind follows
         self._calls: list[str] = []
         self._after_mark = thinking  # line ends right after a mark are dropped
-        self._before = ""  # the end of what came in this state, in which a mark could begin
-        self._dropped = False  # a mark went, and what stood before it may make one with what follows
+        self._before = {"content": "", "reasoning": ""}  # the end of what came of each, in which a mark could begin
+        self._dropped = False  # a mark went, and what stood before may make one with what follows
         self._trims = self._tools is not None and markers.trims
         self._fresh = True  # no content has left yet
 
@@ -137,7 +137,7 @@ class AnswerSorter:
                 self._look_for({})
                 continue
             out += self._emit(before)
-            self._before = (self._before + before)[-self._longest :] if self._longest else ""
+            self._before[self._state] = (self._before[self._state] + before)[-self._longest :] if self._longest else ""
             if found is None:
                 self._buffer = self._buffer[undecided:]
                 break
@@ -159,7 +159,8 @@ class AnswerSorter:
     def _rest_of_mark(self, *, final: bool) -> int | None:
         """How much of the buffer completes a mark that begins in what came before; None: that is yet to be seen."""
         waiting = False
-        begun = {mark[n:] for mark in self._marks for n in range(1, len(mark)) if self._before.endswith(mark[:n])}
+        before = self._before[self._state]
+        begun = {mark[n:] for mark in self._marks for n in range(1, len(mark)) if before.endswith(mark[:n])}
         for rest in sorted(begun, key=len):  # the shortest, on which nothing that is yet to come has an influence
             if self._buffer.startswith(rest):
                 return len(rest)
@@ -170,9 +171,8 @@ class AnswerSorter:
         """What a mark does where it stands."""
         out: list[Reasoning | Content] = []
         self._after_mark = True
-        state = self._state
         if self._state == "reasoning" and mark == "thought":
-            self._held = ""
+            self._drop_held()
             self._state = "content"
             if self._one_thought:
                 self._look_for({})
@@ -181,14 +181,16 @@ class AnswerSorter:
             self._state = "reasoning"
         elif self._state == "content" and mark == "call":
             out = [] if self._trims else self._emit("", end=True)
-            self._held = ""
+            self._drop_held()
             self._state = "call"
             self._calls.append(self._buffer)
             self._buffer = ""
-        self._dropped = self._state == state
-        if not self._dropped:
-            self._before = ""
+        self._dropped = True
         return out
+
+    def _drop_held(self) -> None:
+        before = self._before[self._state]
+        self._before[self._state], self._held = before[: max(0, len(before) - len(self._held))], ""
 
     def _emit(self, text: str, *, end: bool = False) -> list[Reasoning | Content]:
         """`text` as part of its state, without what is held back at its end; all of it at the `end` of the state."""

@@ -235,12 +235,16 @@ def test_any_split_follows_the_rules_on_the_whole_text(
 @given(split_texts(), st.booleans())
 @example(("<think><<think>tool_call>", ["<think><<think>tool_call>"]), False)
 @example(("<think><<think>tool_call>", list("<think><<think>tool_call>")), False)
+@example(("</<think></think>tool_call>", ["</<think></think>tool_call>"]), False)
+@example(("<<think>x</think>tool_call>{}", list("<<think>x</think>tool_call>{}")), False)
+@example(("<think><</think><think>tool_call>", ["<think><</think><think>tool_call>"]), False)
+@example(("<th\n</think><think>ink>", ["<th\n</think><think>ink>"]), True)
 def test_no_piece_of_the_answer_has_a_mark_in_it(case: tuple[str, list[str]], thinking: bool) -> None:
     sorter = AnswerSorter(ANGLE, thinking=thinking, tools={})
     sent = [event for piece in case[1] for event in sorter.push(piece)] + sorter.finish(cut=True)
-    for event in sent:
-        if not isinstance(event, Calls):
-            assert not re.search("</?think>|</?tool_call>", event.text)
+    for kind in (Content, Reasoning):
+        text = "".join(event.text for event in sent if isinstance(event, kind))
+        assert not re.search("</?think>|</?tool_call>", text)
 
 
 @settings(deadline=None)
