@@ -51,6 +51,11 @@ class Connection(_Http):
         self._looking.cancel()
         super().handle_websocket_upgrade(*event)
 
+    @property
+    def awaits_body(self) -> bool:
+        """Whether a request is under way whose body has not come whole."""
+        return self.cycle is not None and not self.cycle.response_complete and self.cycle.more_body
+
     def _look(self) -> None:
         left = self.patience
         if self._waits():

@@ -228,6 +228,11 @@ class Runner(uvicorn.Server):
     async def cut_later(self) -> None:
         await asyncio.sleep(GRACE)
         self.cut()
+        for each in list(self.server_state.connections):
+            if isinstance(each, Connection) and each.awaits_body:
+                each.transport.abort()
+        await asyncio.sleep(REST - 1)
+        await self.hang_up()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         super().run(sockets or [self.bound])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -116,6 +117,28 @@ def test_answers_that_take_too_long_to_stop_are_cut_off_and_say_so() -> None:
     assert [each.status_code for each in whole] == [503, 503]
     assert all("stopping" in each.json()["error"]["message"] for each in whole)
     assert "stopping: answers under way" in log and "Traceback" not in log
+
+
+def test_who_does_not_send_or_read_on_does_not_hold_up_the_end() -> None:
+    code = SERVE.format(here=str(Path(__file__).parent)).replace("token_delay = 0.05", "token_delay = 0", 1)
+    code = code.replace("chat = fake_chat(slots=2", "web.GRACE = 0.3\nchat = fake_chat(slots=2, context=1 << 17", 1)
+    environment = os.environ | {"GOLEM_PLUGINS": ""}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=environment) as process:
+        _, url = listening(process)
+        place = ("127.0.0.1", int(url.split(":")[2].split("/")[0]))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+        with socket.create_connection(place) as sender, socket.create_connection(place) as reader:
+            sender.sendall(f"{head}1000\r\n\r\n{{".encode())
+            long = json.dumps({"messages": [{"role": "user", "content": "x" * 40_000}], "stream": True})
+            reader.sendall(f"{head}{len(long)}\r\n\r\n{long}".encode())
+            assert reader.recv(1000).startswith(b"HTTP/1.1 200"), "and nothing more of ten megabytes is read"
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            started = time.monotonic()
+            _, log = process.communicate(timeout=20)
+            assert time.monotonic() - started < 0.3 + web.REST
+            assert process.returncode == 0 and "Traceback" not in log and "Exception" not in log, log
+            assert sender.recv(1000) == b""
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(monkeypatch, capfd) -> None:
