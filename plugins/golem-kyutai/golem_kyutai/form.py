@@ -55,9 +55,9 @@ async def read_form(content_type: str, body: AsyncIterator[bytes]) -> Form:
                     reader.take(event)
         if reader.problem is not None:
             raise reader.problem
-    except (MultipartError, UnicodeError) as error:
+    except MultipartError as error:
         form.close()
-        raise BadRequest(f"the body is not a readable form: {error}") from None
+        raise BadRequest(f"the body is not a readable form: {error.args[0] if error.args else error}") from None
     except BaseException:
         form.close()
         raise
@@ -69,7 +69,7 @@ class _Reader:
 
     def __init__(self, form: Form):
         self.form, self.room = form, MOST_TEXT
-        self.name, self.text, self.is_file = "", bytearray(), False
+        self.name, self.text, self.is_file, self.skips = "", bytearray(), False, False
         self.problem: BadRequest | None = None
         """Told of when the body has been read: a client that still sends would not see the answer."""
 
@@ -77,20 +77,27 @@ class _Reader:
         if isinstance(event, MultipartSegment):
             self.name, self.text = event.name or "", bytearray()
             self.is_file = self.name == "file"
-            if self.is_file:
-                self.form.close()
+            self.skips = not self.is_file and event.filename is not None  # a file by another name
+            if self.is_file and self.form.file is not None:
+                self.problem = self.problem or BadRequest("file: the form has two of them", param="file")
+            elif self.is_file:
                 self.form.file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - the form's owner closes it
         elif event:
             if self.is_file:
                 assert self.form.file is not None
                 self.form.file.write(event)
                 return
-            self.room -= len(event)
-            if self.room >= 0:
+            self.room -= 0 if self.skips else len(event)
+            if self.skips or self.problem is not None:
+                pass
+            elif self.room >= 0:
                 self.text += event
-            elif self.problem is None:
+            else:
                 self.problem = BadRequest(
                     f"{self.name}: the form's fields have more than {MOST_TEXT} bytes", param=self.name
                 )
-        elif not self.is_file and self.problem is None:
-            self.form.fields.setdefault(self.name, []).append(self.text.decode())
+        elif not (self.is_file or self.skips or self.problem):
+            try:
+                self.form.fields.setdefault(self.name, []).append(self.text.decode())
+            except UnicodeDecodeError:
+                self.problem = BadRequest(f"{self.name}: it is not text in UTF-8", param=self.name)

@@ -102,9 +102,7 @@ class Group:
             try:
                 self._step(streams)
             except BaseException as error:
-                if not isinstance(error, GolemError):
-                    traceback.print_exception(error, file=sys.stderr)
-                failure = error if isinstance(error, GolemError) else GolemError(f"{type(error).__name__}: {error}")
+                failure = _told(error)
                 for stream in streams:
                     stream.fail(failure)
 
@@ -156,10 +154,22 @@ class Group:
                 inputs={"codes": np.stack([each._codes.popleft() for each in streams])},
             )
         )["logits"]
-        if not np.isfinite(logits).all():
-            raise GolemError("the language model gave numbers that are not finite")
         with self.changed:
             for stream, row in zip(streams, logits, strict=True):
-                if stream._goes_on():
+                if not stream._goes_on():
+                    continue
+                try:
+                    if not np.isfinite(row).all():
+                        raise GolemError("the language model gave numbers that are not finite")
                     stream._took(row)
+                except Exception as error:  # of this stream; the others go on
+                    stream.fail(_told(error))
             self.changed.notify_all()
+
+
+def _told(error: BaseException) -> GolemError:
+    """What readers get of an error; a defect is printed."""
+    if isinstance(error, GolemError):
+        return error
+    traceback.print_exception(error, file=sys.stderr)
+    return GolemError(f"{type(error).__name__}: {error}")

@@ -203,7 +203,9 @@ def choose(logits: np.ndarray, temperature: float, dice: np.random.Generator) ->
     token = top
     if temperature > 0:
         some = np.argsort(-logits, kind="stable")[:CANDIDATES]
-        p = np.exp((logits[some] - logits[top]) / temperature, dtype=np.float64)
+        below = (logits[some] - logits[top]).astype(np.float64)  # in float32 a tiny temperature would be 0
+        with np.errstate(over="ignore"):
+            p = np.exp(below / temperature)
         token = int(some[dice.choice(len(some), p=p / p.sum())])
     total = np.log(np.exp(logits - logits[top], dtype=np.float64).sum())
     return token, float(logits[token] - logits[top] - total)

@@ -277,4 +277,10 @@ def test_damaged_files_give_samples_or_a_refusal(noise, at, form):
     assert all(piece.dtype == np.float32 and np.isfinite(piece).all() for piece in pieces)
 
 
+def test_a_file_of_one_frame_is_said_to_have_no_sound():
+    data = encoded(X, "MP3")
+    with pytest.raises(BadSound, match="not a readable MP3 file: no sound is found in it"):
+        open_sound(io.BytesIO(data[: len(data) // 50]))
+
+
 DAMAGED = {form: encoded(X[:3000], form) for form in ("WAV", "FLAC", "OGG", "MP3")}

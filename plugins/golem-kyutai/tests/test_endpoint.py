@@ -224,6 +224,17 @@ def test_a_hang_up_is_heard_while_a_word_comes(turns):
 
 def test_other_bodies_are_refused(url, ask):
     path = f"{url}/v1/audio/transcriptions"
+    odd = [
+        ({"audio": ("a.wav", b"RIFF\xd0" * (1 << 19))}, {}, "no file part"),
+        ({"file": ("a.wav", b"RIFF")}, {"language": b"\xff"}, "language: it is not text in UTF-8"),
+        ([("file", ("a.wav", b"RIFF")), ("file", ("b.wav", b"RIFF"))], {}, "file: the form has two of them"),
+    ]
+    for files, data, said in odd:
+        refused = httpx.post(path, files=files, data=data, timeout=60)
+        assert refused.status_code == 400 and refused.json()["error"]["message"].startswith(said), refused.text
+    name = b'--a\r\nContent-Disposition: form-data; name="\xff"\r\n\r\nx\r\n--a--\r\n'
+    refused = httpx.post(path, content=name, headers={"content-type": "multipart/form-data; boundary=a"})
+    assert refused.status_code == 400 and "UnicodeDecodeError" not in refused.text
     missing = ask(None)
     assert missing.status_code == 400 and missing.json()["error"]["message"].startswith("no file part")
     for body in (

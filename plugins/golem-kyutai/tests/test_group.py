@@ -212,6 +212,24 @@ def test_what_is_no_number_is_an_error_and_no_word(tiny, make, monkeypatch, netw
     assert hear(group, tiny.sound(20, 9)) == hear(make(), tiny.sound(20, 9))
 
 
+@pytest.mark.parametrize("error", [GolemError("no dice"), ZeroDivisionError("no dice")])
+def test_what_goes_wrong_with_one_stream_ends_no_other(tiny, make, capsys, error):
+    def broken(logits):
+        raise error
+
+    group, sound = make(slots=2), tiny.sound(20, 9)
+    want = hear(group, sound)
+    bad = group.open()
+    bad._took = broken
+    with ThreadPoolExecutor(1) as pool:
+        good = pool.submit(hear, group, sound)
+        with pytest.raises(GolemError, match="no dice"):
+            bad.feed(sound)
+            bad.next()
+        assert good.result(30) == want
+    assert ("ZeroDivisionError" in capsys.readouterr().err) == isinstance(error, ZeroDivisionError)
+
+
 def test_a_group_that_stops_ends_its_streams(tiny, make):
     group = make()
     stream = group.open()
@@ -241,3 +259,4 @@ def test_a_temperature_draws_from_the_likeliest():
     p = np.exp(logits.astype(np.float64))
     assert log_probability == pytest.approx(np.log(p[token] / p.sum()))
     assert choose(np.zeros(9, np.float32), 0.0, dice)[0] == 0
+    assert {choose(logits, tiny, dice)[0] for tiny in (1e-9, 1e-46, 1e-320, 5e-324)} == {199}

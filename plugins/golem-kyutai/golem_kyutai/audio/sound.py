@@ -113,4 +113,5 @@ def _by_libsndfile(file: BinaryIO, name: str, kind: str) -> Sound:
 
 def _reason(error: Exception) -> str:
     """What libsndfile says, without what Python says about the file object."""
-    return " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
+    said = " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
+    return "no sound is found in it" if said.startswith("File does not exist") else said  # it was opened, so it does
