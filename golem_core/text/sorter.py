@@ -63,7 +63,7 @@ class AnswerSorter:
         self._look_for(self._hidden | self._kinds())
         self._state: Literal["content", "reasoning", "call"] = "reasoning" if thinking else "content"
         self._buffer = ""  # what is not yet decided
-        self._held = ""  # line ends or blanks that leave if more of the same kind follows
+        self._held = {"content": "", "reasoning": ""}  # line ends or blanks that leave if more of the kind follows
         self._calls: list[str] = []
         self._after_mark = thinking  # line ends right after a mark are dropped
         self._before = {"content": "", "reasoning": ""}  # the end of what came of each, in which a mark could begin
@@ -85,7 +85,10 @@ class AnswerSorter:
         With `cut`, the turn ended before the model was done, and a call that is not whole is dropped with all others.
         Otherwise raises UnreadableCall for it.
         """
-        events: list[Event] = list(_joined([*self._advance(final=True), *self._emit("", end=True)]))
+        last = self._advance(final=True)
+        if self._state == "reasoning" and self._held["content"]:
+            last.append(Content(self._held["content"]))
+        events: list[Event] = list(_joined([*last, *self._emit("", end=True)]))
         if self._state != "call":
             return events
         assert self._tools is not None
@@ -142,7 +145,7 @@ class AnswerSorter:
                 self._buffer = self._buffer[undecided:]
                 break
             self._buffer = self._buffer[found.end() :]
-            out += self._turn(self._marks[found.group()])
+            self._turn(self._marks[found.group()])
         return out
 
     def _undecided(self) -> int:
@@ -167,9 +170,8 @@ class AnswerSorter:
             waiting |= rest.startswith(self._buffer)
         return None if waiting and not final else 0
 
-    def _turn(self, mark: str) -> list[Reasoning | Content]:
-        """What a mark does where it stands."""
-        out: list[Reasoning | Content] = []
+    def _turn(self, mark: str) -> None:
+        """Do what a mark does where it stands."""
         self._after_mark = True
         if self._state == "reasoning" and mark == "thought":
             self._drop_held()
@@ -177,34 +179,31 @@ class AnswerSorter:
             if self._one_thought:
                 self._look_for({})
         elif self._state == "content" and mark == "think":
-            out = self._emit("", end=True)
             self._state = "reasoning"
         elif self._state == "content" and mark == "call":
-            out = [] if self._trims else self._emit("", end=True)
             self._drop_held()
             self._state = "call"
             self._calls.append(self._buffer)
             self._buffer = ""
         self._dropped = True
-        return out
 
     def _drop_held(self) -> None:
-        before = self._before[self._state]
-        self._before[self._state], self._held = before[: max(0, len(before) - len(self._held))], ""
+        before, held = self._before[self._state], self._held[self._state]
+        self._before[self._state], self._held[self._state] = before[: max(0, len(before) - len(held))], ""
 
     def _emit(self, text: str, *, end: bool = False) -> list[Reasoning | Content]:
         """`text` as part of its state, without what is held back at its end; all of it at the `end` of the state."""
         if self._state == "call":
             return []
-        text = self._held + text
-        self._held = ""
+        text = self._held[self._state] + text
+        self._held[self._state] = ""
         content = self._state == "content"
         if content and self._fresh and self._trims:
             text = text.lstrip()
         keep = len(text)
         if not end and (not content or self._trims):
             keep = len(text.rstrip() if content else text.rstrip("\n"))
-        text, self._held = text[:keep], text[keep:]
+        text, self._held[self._state] = text[:keep], text[keep:]
         if not text:
             return []
         if content:

@@ -219,6 +219,9 @@ def test_what_dropping_a_mark_would_make_whole_is_dropped():
 
 @settings(deadline=None)
 @given(split_texts(), st.booleans(), st.booleans())
+@example(("a\n<think></think><tool_call>", ["a\n<think></think><tool_call>"]), False, True)
+@example(("a\n<think>b", ["a\n", "<think>b"]), False, True)
+@example(("a \n<think>b</think> c", list("a \n<think>b</think> c")), False, True)
 def test_any_split_follows_the_rules_on_the_whole_text(
     case: tuple[str, list[str]], thinking: bool, tools: bool
 ) -> None:
