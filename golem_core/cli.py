@@ -8,6 +8,7 @@ one line with exit status 1.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +35,7 @@ def main() -> None:
     except click.ClickException as error:
         status = _complain(_told(error), error.exit_code)
     except GolemError as error:
-        status = _complain(str(error), 1)
+        status = _complain(f"{error}{_place(error)}", 1)
     except (click.Abort, KeyboardInterrupt):
         status = 130
     except BrokenPipeError:
@@ -52,6 +53,25 @@ def _told(error: click.ClickException) -> str:
         *([option.envvar] if isinstance(option.envvar, str) else []),
     ]
     return f"{option.opts[0]} is missing; name it with {' or '.join(ways)}"
+
+
+def _place(error: GolemError) -> str:
+    """Where a plugin asks for what no graph can have, as " (FILE:LINE)"; "" for other errors."""
+    from golem_core.graph.value import GraphError
+
+    if not isinstance(error, GraphError):
+        return ""
+    import traceback
+    from pathlib import Path
+
+    folders = [Path(module.__file__).parent for module in (plugins, click) if module.__file__]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        core, framework = (folder in Path(frame.filename).parents for folder in folders)
+        if framework:
+            break
+        if not core:
+            return f" ({frame.filename}:{frame.lineno})"
+    return ""
 
 
 def _complain(message: str, status: int) -> int:
@@ -117,6 +137,7 @@ class _Command(click.Command):
         import_numpy()  # by options' own readers at the soonest
         given = list(args)
         try:
+            self._refuse_runs(ctx, given)
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             every = [name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
@@ -131,6 +152,24 @@ class _Command(click.Command):
             close = difflib.get_close_matches(whole, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"no installed package has it; {plugins.HINT}"
             raise click.UsageError(f"no such option: {whole}; {hint}") from None
+
+    def _refuse_runs(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse "-parallel", where no option has that name, in place of reading "-p" with the value "arallel"."""
+        options = {name: each for each in self.get_params(ctx) for name in each.opts if isinstance(each, click.Option)}
+        values = iter(args)
+        for word in values:
+            if word == "--":
+                return
+            name, joined, _ = word.partition("=")
+            if option := options.get(name):
+                if not (joined or option.is_flag):
+                    next(values, None)
+            elif word[:2] in options and not _RUN.fullmatch(word):
+                raise click.NoSuchOption(name)
+
+
+_RUN = re.compile("-[^-](=.*|[0-9.,-]*)", re.DOTALL)
+"""What may stand for an option of one letter with its value."""
 
 
 def _commands_with(given: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from golem_core.errors import GolemError, Unsupported
-from golem_core.graph import Columns, Graph, GraphError, Pass
+from golem_core.graph import SCORED, Columns, Graph, GraphError, Pass
 
 if TYPE_CHECKING:
     from golem_core.engine.conversation import Conversation
@@ -181,6 +181,11 @@ def _graph(model: ChatModel, build: Callable[[], Graph]) -> Graph:
         raise GraphError(
             f"the graph of {model.architecture!r}: the output 'logits' has the shape {shape}, and the model "
             f"a vocabulary of {model.vocab_size}"
+        )
+    if logits.rows != SCORED:
+        raise GraphError(
+            f"the graph of {model.architecture!r}: the output 'logits' has the rows {logits.rows!r} and not only those "
+            "that are scored: it is to be made of what take(x) gives"
         )
     beyond = [token for token in model.suppress if not 0 <= token < model.vocab_size]
     if beyond:

@@ -175,7 +175,7 @@ class Device:
 
 def graph() -> Graph:
     found = Graph()
-    found.output("logits", found.input("logits", (VOCABULARY,)))
+    found.output("logits", found.take(found.input("logits", (VOCABULARY,))))
     return found
 
 

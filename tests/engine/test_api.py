@@ -171,9 +171,16 @@ def test_a_context_without_room_for_a_conversation_is_refused_with_what_is_enoug
 def test_a_graph_without_logits_or_with_others_is_refused_as_the_model_is_loaded():
     def build(name, size):
         g = Graph()
-        g.output(name, g.input("x", (size,)))
+        g.output(name, g.take(g.input("x", (size,))))
         return g
 
+    def whole():
+        g = Graph()
+        g.output("logits", g.input("x", (VOCABULARY,)))
+        return g
+
+    with pytest.raises(GraphError, match=r"'logits' has the rows 'all' and not only .* what take\(x\) gives"):
+        Engine(model(build=whole), Device(), context=64)
     for given, told in (
         (("logit", VOCABULARY), "no output 'logits'; it has ['logit']"),
         (("logits", VOCABULARY + 1), f"the shape [{VOCABULARY + 1}], and the model a vocabulary of {VOCABULARY}"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from golem_core import Unsupported, cli, open_device, plugins
+from golem_core import GraphError, Unsupported, cli, open_device, plugins
 from golem_core.options import Address, Option, address, duration
 
 
@@ -282,6 +282,35 @@ def test_plugins_add_options_and_commands(golem, package) -> None:
         cli.cli.commands.pop("repeat-it", None)
 
 
+def test_what_a_plugin_asks_of_a_graph_in_vain_is_told_with_its_place(golem, package) -> None:
+    package(
+        "golem-flat",
+        "1.0",
+        "flat",
+        """
+        from golem_core import Graph, GraphError, hookimpl
+
+        @hookimpl
+        def golem_commands(cli):
+            @cli.command("flat")
+            def flat():
+                Graph().view(Graph().input("x", (7,)), (5, 25))
+
+            @cli.command("plain")
+            def plain():
+                raise GraphError("in vain")
+        """,
+    )
+    try:
+        status, _, told = golem("flat")
+        assert status == 1 and told.startswith("golem: view: ") and re.search(r"\(\S+flat.*\.py:8\)\n$", told), told
+        assert re.search(r"in vain \(\S+flat.*\.py:12\)\n$", golem("plain")[2])
+    finally:
+        for name in ("flat", "plain"):
+            cli.cli.commands.pop(name, None)
+    assert cli._place(GraphError("of the core itself")) == ""
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -426,6 +455,29 @@ def test_a_mistaken_option_is_named_even_beside_a_right_one_with_its_letter(gole
     status, _, text = golem("serve", "-model", "x", "-modle", "y")
     assert status == 2
     assert "no such option: -modle; did you mean -model?" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "-parallel=4", "-n", "3"], "no such option: -parallel; only golem serve has it"),
+        (["run", "-parallel", "4"], "no such option: -parallel; only golem serve has it"),
+        (["run", "-prompts", "-n", "3"], "no such option: -prompts; did you mean -prompt?"),
+        (["serve", "-nparallel", "4"], "no such option: -nparallel; did you mean -parallel?"),
+        (["run", "-p", "-parallel", "-nn"], "no such option: -nn;"),
+    ],
+)
+def test_a_word_that_begins_with_an_options_letter_is_no_value_of_it(golem, arguments, said):
+    status, _, text = golem(*arguments)
+    assert status == 2 and text.startswith(f"golem: {said}"), text
+
+
+@pytest.mark.parametrize("given", [["-n5"], ["-n=5"], ["-n", "5"], ["-p", "-nice", "-n5"], ["-p=-nice", "-n5"]])
+def test_a_number_may_follow_an_options_letter(monkeypatch, golem, given):
+    seen = {}
+    monkeypatch.setattr("golem_core.terminal.run", seen.update)
+    golem("run", *given)
+    assert seen["n"] == 5
 
 
 def test_an_option_of_another_command_is_said_to_be_there(golem):
