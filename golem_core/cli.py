@@ -7,6 +7,7 @@ one line with exit status 1.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -29,6 +30,7 @@ def main() -> None:
     collect_seldom()
     try:
         status = cli.main(prog_name="golem", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         status = 2
@@ -38,9 +40,13 @@ def main() -> None:
         status = _complain(f"{error}{_place(error)}", 1)
     except (click.Abort, KeyboardInterrupt):
         status = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing is left to flush
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
         status = 1
+        if error.errno != errno.EPIPE:  # a reader that left knows
+            _complain(f"standard output: {error.strerror}", 1)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -488,3 +489,12 @@ def test_an_option_of_another_command_is_said_to_be_there(golem):
     assert status == 2 and "no such option: -addr; only golem serve has it" in text
     _, _, text = golem("bench", "--mmproj=x")
     assert "no such option: --mmproj; only golem run or golem serve has it" in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["plugins"], ["-version"], ["serve", "-help"]])
+def test_an_output_that_is_full_is_told_in_one_line(arguments):
+    program = [sys.executable, "-c", "from golem_core.cli import main; main()", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "golem: standard output: No space left on device\n")
