@@ -155,6 +155,8 @@ class Graph:
 
     def output(self, name: str, value: Value) -> None:
         """Makes `value` a result of the pass: a float32 array (rows, *shape) under `name`."""
+        if not isinstance(value, Value):
+            raise GraphError(f"output {name!r}: {value!r} is no value of a graph")
         if value.state is not None:
             raise GraphError(f"output {name!r}: a state cannot be an output")
         if name in self.outputs:

@@ -7,10 +7,12 @@ serves a single token, a prompt chunk and a batch of several conversations.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from golem_core.errors import GolemError
@@ -118,6 +120,7 @@ class Value:
 
     def heads(self, count: int) -> Value:
         """The same row seen as (count, size / count)."""
+        check(count > 0, f"a row has {self.size} entries, which are not {count} heads")
         return self.graph.view(self, (count, self.size // count))
 
     def __add__(self, other: Value | Weight) -> Value:
@@ -135,6 +138,23 @@ def describe(x: Any) -> str:
     if isinstance(x, Weight):
         return f"{x.name} {list(x.shape)}"
     return repr(x)
+
+
+def _whole(x: Any) -> bool:
+    return isinstance(x, Integral) and not isinstance(x, bool)
+
+
+def _real(x: Any) -> bool:
+    return isinstance(x, Real) and not isinstance(x, bool) and not math.isnan(x)
+
+
+NUMBERS: dict[str, Callable[[Any], bool]] = {
+    "float": _real,
+    "float | None": lambda x: x is None or _real(x),
+    "int": _whole,
+    "int | None": lambda x: x is None or _whole(x),
+}
+"""What an attribute may be, by its annotation."""
 
 
 class Op(Generic[P, R]):
@@ -188,6 +208,9 @@ class Op(Generic[P, R]):
         named = dict(list(bound.arguments.items())[1:])
         if strangers := [v for v in named.values() if isinstance(v, Value) and v.graph is not graph]:
             raise GraphError(f"{self.name}: {strangers[0]} belongs to another graph")
+        for name, given in named.items():
+            if (kind := NUMBERS.get(str(self.signature.parameters[name].annotation))) and not kind(given):
+                raise GraphError(f"{self.name}: {name} cannot be {given!r}")
         try:
             made = self.rule(graph, *args, **kwargs)
         except (GraphError, AttributeError, TypeError) as e:

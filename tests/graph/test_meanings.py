@@ -133,6 +133,25 @@ def turn(g: Graph, x, **options):
     return g.rope_at(g.view(x, (3, 20)), g.input("at", (3,)), **how)
 
 
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda g, x: g.layer_norm(x, eps=None), "layer_norm: eps cannot be None"),
+        (lambda g, x: g.scale(x, by=float("nan")), "scale: by cannot be nan"),
+        (lambda g, x: g.scale(x, by="2"), "scale: by cannot be '2'"),
+        (lambda g, x: g.scale(x, by=True), "scale: by cannot be True"),
+        (lambda g, x: x.heads(0), "a row has 8 entries, which are not 0 heads"),
+        (lambda g, x: g.output("y", None), "output 'y': None is no value of a graph"),
+    ],
+)
+def test_what_no_op_can_be_given_is_refused_as_the_graph_is_built(ask, told):
+    g = Graph()
+    with pytest.raises(GraphError) as refusal:
+        ask(g, g.input("x", (8,)))
+    assert str(refusal.value) == told
+    g.output("y", g.scale(g.clip(g.input("z", (8,)), low=0, high=float("inf")), by=np.float32(2)))
+
+
 def test_help_tells_what_an_op_takes():
     assert list(inspect.signature(Graph.attend).parameters) == [
         "g",
