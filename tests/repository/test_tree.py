@@ -75,3 +75,10 @@ def test_a_package_is_found_as_a_plugin_under_its_own_name(folder: Path) -> None
 def test_the_licence_of_the_repository_is_the_one_that_the_packages_name() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text and "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, ROOT / "sdk"], ids=label)
+def test_a_package_carries_the_licence_into_its_wheel(folder: Path) -> None:
+    """A build takes files of the package's own folder only, so each has a copy."""
+    assert project(folder)["project"]["license-files"] == ["LICENSE"]
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
