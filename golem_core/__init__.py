@@ -1,6 +1,7 @@
 """The public names for plugin authors, re-exported; nothing else.
 
-A plugin imports from `golem_core` itself and from no module below it.  Each name is loaded when it is first used.
+A plugin imports from `golem_core` itself and from no module below it.  Each name is loaded when it is first used;
+`__all__` and `dir` have them all.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any
 def exporter(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """A `__getattr__` for the module `package`: `homes` has the names, parted by blanks, that each module defines.
 
-    See PEP 562.  A name that was found is kept, so that it is looked for once.  `dir` lists the names from the first
-    on: the module gets a `__dir__`, too.
+    See PEP 562.  A name that was found is kept, so that it is looked for once.  The module gets an `__all__` of these
+    names, which one of its own may follow, and a `__dir__` that tells of nothing else but Python's own names.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     module = sys.modules[package]
@@ -24,6 +24,8 @@ def exporter(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(module, name, found)
         return found
 
-    module.__dir__ = lambda: sorted({*vars(module), *home_of})
+    own = vars(module)
+    own["__all__"] = sorted(home_of)
+    module.__dir__ = lambda: sorted({*own["__all__"], *(name for name in own if name.startswith("__"))})
 
     return find

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +63,19 @@ def test_every_public_name_is_there() -> None:
     assert not missing
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         golem_core.nothing  # noqa: B018
+
+
+def test_the_public_names_are_what_dir_lists_and_what_a_star_imports() -> None:
+    told = """
+import golem_core, golem_core.server.app
+print(*(name for name in dir(golem_core) if not name.startswith("__")))
+before = {*globals(), "before"}
+from golem_core import *
+print(*({*globals()} - before))
+"""
+    ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    listed, imported = (set(line.split()) for line in ran.stdout.splitlines())
+    assert listed == imported == set(golem_core.__all__) == public_names()
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=label)
