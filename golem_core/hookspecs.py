@@ -68,15 +68,18 @@ class DefaultModel:
 
 
 class Loaded(Protocol):
-    """A part of a server, ready to answer.  `name` is the model's, `described` the line that tells of it at the start;
-    `cancel()` ends what is under way and is called before `close()`, which lets go of everything."""
+    """A part of a server, ready to answer.  `name` is the model's, `described` the line that the start says of it."""
 
     name: str
     described: str
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """End the requests that are under way; called once, before `close()`."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of everything: threads, passes, devices, files."""
+        ...
 
 
 @dataclass(frozen=True)

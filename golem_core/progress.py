@@ -28,6 +28,7 @@ class LoadProgress:
         self.bar.update(self.task, completed=done)
 
     def open(self, total: int) -> Any:
+        """Show the bar, of `total` bytes, and return it: a `rich.progress.Progress`."""
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from golem_core.errors import Unsupported
 from golem_core.text.markers import Markers
@@ -71,8 +71,15 @@ class MediaGraph:
     runs: int = 1
 
 
-RunGraph = Callable[[str, "Columns"], "dict[str, np.ndarray]"]
-"""Runs one of the graphs of a `MediaKind`, by its name, over columns; its outputs."""
+class RunGraph(Protocol):
+    """What runs the graphs of a `MediaKind`, handed to its `encode`."""
+
+    def __call__(self, name: str, columns: Columns, /) -> dict[str, np.ndarray]:
+        """Run the graph of that name; output name -> float32 (rows, *shape).
+
+        No more columns and runs than its `MediaGraph` says.
+        """
+        ...
 
 
 @dataclass(frozen=True)

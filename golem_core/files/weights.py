@@ -135,9 +135,11 @@ class Weights:
         return self._tensors[name]
 
     def values(self) -> Iterator[Weight]:
+        """The tensors, in the order of iterating."""
         return (self._tensors[name] for name in self)
 
     def items(self) -> Iterator[tuple[str, Weight]]:
+        """(full name, tensor) of each, in the order of iterating."""
         return ((name, self._tensors[name]) for name in self)
 
     def __repr__(self) -> str:

@@ -48,7 +48,8 @@ Match = dict[str, Node]
 @dataclass(frozen=True)
 class Fusion:
     """Nodes that one step can do: `emit(planner, match)` does what the root is read for, in one of `forms`; of a root
-    that is kept, only float32."""
+    that is kept, only float32.  `when(planner, match)` looks at what a pattern cannot say, such as shapes and types of
+    weights: where it is False, the nodes stay apart."""
 
     pattern: Pattern
     forms: frozenset[str]
@@ -134,9 +135,11 @@ class Planner:
                     want(x, ALL if name in node.op.across else rows)
 
     def is_alias(self, node: Node) -> bool:
+        """Whether the node's result is a look at memory that is there, for which no step is needed."""
         return source(node.results[0]) is not node.results[0]
 
     def is_live(self, node: Node) -> bool:
+        """Whether anyone reads a result of the node, or it writes a state."""
         return any(source(v) in self.rows or v.state is not None for v in node.results)
 
     def node_rows(self, node: Node) -> str:
@@ -158,6 +161,7 @@ class Planner:
         return taken | {f"{n.op.name} over runs" for n in self.nodes if self.spreads(n)}
 
     def sources(self, node: Node) -> list[Value]:
+        """The values whose memory the node reads, each once, states left out."""
         return list(dict.fromkeys(source(x) for x in node.values if x.state is None))
 
     def fix_outputs(self) -> dict[Value, Buffer]:
@@ -203,6 +207,7 @@ class Planner:
         return found
 
     def matches_at(self, pattern: Pattern, node: Node, match: Match) -> bool:
+        """Whether `pattern` fits with `node` as its root; then `match` gets the nodes by the names of the pattern."""
         if node.op.name not in pattern.ops or node in match.values() or self.spreads(node) != pattern.spread:
             return False
         names = list(pattern.inputs)

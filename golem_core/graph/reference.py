@@ -118,11 +118,14 @@ class Reference:
         return {name: known[v] for name, v in wanted.items()}
 
     def round_product(self, weight: Weight, x: np.ndarray) -> np.ndarray:
+        """x float32 (..., width) as a product with `weight` reads it, by `round_input`; the same shape."""
         assert self.round_input is not None
         flat = x.reshape(-1, weight.width)
         return self.round_input(weight, flat).reshape(x.shape)
 
     def given(self, known: dict[Value, Any], x: Any) -> Any:
+        """An argument of an op as its meaning gets it: the rows of a value out of `known`, a weight as float32 of its
+        shape, which is kept, and anything else as it is."""
         if isinstance(x, Value):
             return known[x]
         if isinstance(x, Weight):

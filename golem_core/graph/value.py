@@ -86,6 +86,7 @@ class Node:
 
     @property
     def weights(self) -> list[Weight]:
+        """The arguments that are weights, in the order of the op's signature."""
         return [x for x in self.args.values() if isinstance(x, Weight)]
 
     def __getitem__(self, name: str) -> Any:
