@@ -21,6 +21,7 @@ import pytest
 from repository_layout import PACKAGES, ROOT, public_names
 from test_boundaries import uses_beyond
 
+import golem_core
 from golem_core import (
     Columns,
     Graph,
@@ -34,9 +35,11 @@ from golem_core import (
     open_model,
     plugins,
     sampling,
+    tokenizer_from_metadata,
 )
 from golem_core.cpu.device import CpuDevice
 from golem_core.graph import Op, ops
+from golem_core.text import pretokenizers
 
 PAGE = ROOT / "docs" / "plugins.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -93,13 +96,15 @@ def module(shop: Path, name: str) -> ModuleType:
 def test_the_page_has_an_example_of_every_kind() -> None:
     assert {name.removesuffix(".py") for name in EXAMPLES} == {
         *("pyproject.toml", "make_toy", "golem_toy", "golem_clamp", "golem_numpy", "golem_planned"),
-        *("golem_bag", "make_bag", "golem_lipogram", "golem_count", "golem_extras"),
+        *("golem_bag", "make_bag", "golem_lipogram", "golem_count", "golem_extras", "test_toy"),
     }
+    assert len(re.findall(r"^```python", TEXT, re.MULTILINE)) == len(EXAMPLES) - 1, "one is no file of its own"
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name.endswith(".py")])
 def test_an_example_uses_only_public_names(name: str) -> None:
-    assert uses_beyond(EXAMPLES[name], "golem_core", public_names()) == []
+    tests = {"plugins"} if name.startswith("test_") else set()
+    assert uses_beyond(EXAMPLES[name], "golem_core", public_names() | tests) == []
 
 
 def test_every_example_is_found_with_its_hooks(shop: Path) -> None:
@@ -320,16 +325,14 @@ def test_an_op_of_one_s_own_is_computed_by_its_meaning_and_refused_by_name(shop:
     assert str(refused.value) in TEXT
 
 
-def test_the_reference_of_a_whole_text_is_what_a_device_computes(shop: Path) -> None:
-    (snippet,) = re.findall(r"^```python\n(tokens = .*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (line,) = re.findall(r"`(device\.compile\(graph, .*?)`", TEXT)
-    with open_model(shop / "toy.gguf") as file:
-        model = module(shop, "golem_toy").open_toy(file)
-        names = {"model": model, "Columns": Columns, "Reference": Reference}
-        exec(snippet, names)
-        got = eval(line, names | {"device": CpuDevice(), "graph": model.build()})
-    assert names["logits"].shape == (names["count"], model.vocab_size)
-    np.testing.assert_allclose(got["logits"], names["logits"], rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("installed", ["", "toy"])
+def test_the_test_of_the_architecture_passes(shop: Path, installed: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GOLEM_")}
+    path = os.pathsep.join(filter(None, [str(shop), os.environ.get("PYTHONPATH")]))
+    program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_toy.py"]
+    settings = {"PYTHONPATH": path, "GOLEM_PLUGINS": installed}
+    ran = subprocess.run(program, cwd=shop, env=environment | settings, capture_output=True, text=True)
+    assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout
 
 
 # ---------------------------------------------------------------- what the page says besides
@@ -370,6 +373,22 @@ def test_the_table_of_hooks_is_hookspecs() -> None:
 def test_the_places_of_the_standard_stages_are_those_of_the_code() -> None:
     for stage in sampling.STAGES:
         assert re.search(rf"\b{stage.name} (is )?{stage.position}\b", TEXT), (stage.name, stage.position)
+
+
+def test_the_tokenizers_are_those_of_the_code() -> None:
+    sentence = re.search(r"names how text is cut into words first: (.*?);", TEXT)
+    assert sentence and re.findall("`(.*?)`", sentence[1]) == sorted(pretokenizers.SPLITTERS)
+    with pytest.raises(Unsupported) as refused:
+        tokenizer_from_metadata({"tokenizer.ggml.model": "none"})
+    (known,) = re.findall(r"\((.*) are\)", str(refused.value))
+    told = re.search(r"`tokenizer.ggml.model` names: (.*?)\. ", TEXT)
+    assert told and re.findall("`(.*?)`", told[1]) == known.split(", ")
+
+
+def test_the_exceptions_are_those_that_the_core_exports() -> None:
+    exported = {name for name in public_names() if inspect.isclass(getattr(golem_core, name))}
+    exported = {name for name in exported if issubclass(getattr(golem_core, name), Exception)}
+    assert {row[0].strip("`") for row in rows_under("Errors")} == exported
 
 
 def test_links_lead_somewhere() -> None:
