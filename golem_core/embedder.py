@@ -31,6 +31,7 @@ class LoadedEmbedder:
 
     @property
     def name(self) -> str:
+        """The model's name: its file's without `.gguf`, or its directory's."""
         return self.model.name
 
     @property

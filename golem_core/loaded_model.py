@@ -52,6 +52,7 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
+        """The model's name: its file's without `.gguf`, or its directory's."""
         return self.model.name
 
     def ready(self) -> None:

@@ -233,6 +233,17 @@ def test_every_function_that_the_core_exports_is_told_of() -> None:
     assert functions and {name for name in functions if not re.search(rf"\b{name}\b", text)} == set()
 
 
+def test_what_the_core_exports_says_in_help_what_it_does() -> None:
+    silent: list[str] = []
+    for name in public_names():
+        exported = getattr(golem_core, name)
+        members = vars(exported) if inspect.isclass(exported) else {"": exported}
+        named = {key: getattr(each, "__func__", each) for key, each in members.items() if not key.startswith("_")}
+        written = {key: each for key, each in named.items() if inspect.isfunction(each) or isinstance(each, property)}
+        silent += [f"{name}.{key}" for key, each in written.items() if not (each.__doc__ or "<lambda>" in repr(each))]
+    assert silent == []
+
+
 def test_the_device_on_the_planner_has_a_step_for_every_op(shop: Path) -> None:
     of_core = {each.name for each in vars(ops).values() if isinstance(each, Op)}
     assert set(module(shop, "golem_planned").OPS) == of_core - {"view", "take"}
